@@ -1,0 +1,272 @@
+"""An experiment: sample, labels, look-ups, features, tables, model, training. See ``docs/reference.md``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from experiments.feed import Spec
+from experiments.fields import Name, format_duration, format_time, parse_duration_us, parse_moment_us
+
+FEATURE_KINDS = ("id", "hash", "cross", "dense", "hour_of", "day_of_week")
+
+
+class ColumnLabel(Spec):
+    """A label from a column of the sample: as it is (0 or 1), or by a rule."""
+
+    column: str
+    at_least: float | None = Field(None, description="1 where the value is at least this")
+    equals: float | str | bool | None = Field(None, description="1 where the value equals this")
+    range: tuple[float, float] | None = Field(None, description="Rows outside [low, high] go to the dead letters")
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        if self.at_least is not None and self.equals is not None:
+            raise ValueError("expected at_least or equals, not both")
+        if self.range and self.range[0] > self.range[1]:
+            raise ValueError(f"expected range: [low, high], got {list(self.range)}")
+        return self
+
+
+class Lookup(Spec):
+    """A side table: ``item.category`` is the column ``category`` of the row whose key equals ``on``."""
+
+    feed: str
+    on: str
+
+
+class Clip(Spec):
+    """Limit to [low, high]."""
+
+    clip: tuple[float, float]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.clip[0] <= self.clip[1]:
+            raise ValueError(f"expected clip: [low, high], got {list(self.clip)}")
+        return self
+
+
+class Scale(Spec):
+    """(x − offset) · factor."""
+
+    scale: float
+    offset: float = 0.0
+
+
+DenseOp = Literal["log1p", "sqrt"] | Clip | Scale
+"""Each is total: log1p and sqrt take max(x, 0); the result is clamped to the float32 range."""
+
+
+class Feature(Spec):
+    """One feature. Exactly one of ``id hash cross dense hour_of day_of_week``.
+
+    Columns are named ``column`` (of the sample) or ``lookup.column``.
+    """
+
+    id: str | None = Field(None, description="Integer column, used as the id as it is")
+    hash: str | None = Field(None, description="Column of any type, hashed")
+    cross: Annotated[tuple[str, ...], Field(min_length=2, max_length=8)] | None = Field(
+        None, description="Columns hashed together"
+    )
+    dense: str | None = Field(None, description="Numeric column, used as a number")
+    hour_of: str | None = Field(None, description="Hour 0..23 of a time")
+    day_of_week: str | None = Field(None, description="Day 0..6, Monday = 0, of a time")
+    table: Name | None = Field(None, description="Embedding table; default: the feature's name")
+    last: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Of a list: the last n items")
+    pool: Literal["mean", "sum"] = "sum"
+    ops: tuple[DenseOp, ...] = ()
+    default: float = Field(0.0, description="Of a dense feature: for null, NaN and infinite values")
+    zone: str = Field("UTC", description="Of hour_of and day_of_week")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [kind for kind in FEATURE_KINDS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"expected exactly one of {', '.join(FEATURE_KINDS)}, got {', '.join(kinds) or 'none'}")
+        allowed = {
+            "dense": {"dense", "ops", "default"},
+            "hour_of": {"hour_of", "zone", "table"},
+            "day_of_week": {"day_of_week", "zone", "table"},
+            "cross": {"cross", "table"},
+            "id": {"id", "table", "last", "pool"},
+            "hash": {"hash", "table", "last", "pool"},
+        }[kinds[0]]
+        if extra := self.model_fields_set - allowed:
+            raise ValueError(f"a {kinds[0]} feature takes {', '.join(sorted(allowed))}, not {', '.join(sorted(extra))}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """Which of ``FEATURE_KINDS``."""
+        return next(kind for kind in FEATURE_KINDS if getattr(self, kind) is not None)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns the feature reads."""
+        value = getattr(self, self.kind)
+        return value if isinstance(value, tuple) else (value,)
+
+
+class RowwiseAdagrad(Spec):
+    """One accumulator a row: the mean of squared gradients."""
+
+    lr: Annotated[float, Field(gt=0)] = 0.05
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    initial: Annotated[float, Field(ge=0)] = 0.0
+
+
+class TableOptimizer(Spec):
+    """One of the optimizers of tables."""
+
+    rowwise_adagrad: RowwiseAdagrad = RowwiseAdagrad()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {value: {}} if isinstance(value, str) else value
+
+
+class Table(Spec):
+    """An embedding table (logical): rows are made when an id is first seen."""
+
+    dim: Annotated[int, Field(ge=1, le=1024)] = 16
+    optimizer: TableOptimizer = TableOptimizer()
+    init: Annotated[float, Field(ge=0, le=10)] = Field(0.01, description="New rows are uniform in ±init, from the id")
+
+
+class Lr(Spec):
+    """Logistic regression over ids and dense features."""
+
+
+class DeepFm(Spec):
+    """DeepFM (Guo et al. 2017): linear part, pairwise interactions, and an MLP over the same embeddings."""
+
+    mlp: Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(max_length=16)] = (128, 64)
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class Model(Spec):
+    """One of the models."""
+
+    lr: Lr | None = None
+    deepfm: DeepFm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {value: {}} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("expected exactly one model: lr or deepfm")
+        return self
+
+
+class Adam(Spec):
+    """Adam (Kingma and Ba 2015) of the dense parameters."""
+
+    lr: Annotated[float, Field(gt=0)] = 0.001
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+
+
+class DenseOptimizer(Spec):
+    """One of the optimizers of dense parameters."""
+
+    adam: Adam = Adam()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: object) -> object:
+        return {value: {}} if isinstance(value, str) else value
+
+
+class CheckpointEvery(Spec):
+    """Steps or time, exactly one."""
+
+    steps: int | None = None
+    us: int | None = None
+
+
+def _parse_checkpoint_every(value: object) -> object:
+    if isinstance(value, str) and (match := re.match(r"^(\d+) steps?$", value.strip())):
+        if int(match[1]) < 1:
+            raise ValueError("expected at least 1 step")
+        return CheckpointEvery(steps=int(match[1]))
+    if isinstance(value, CheckpointEvery):
+        return value
+    try:
+        us = parse_duration_us(value)
+    except ValueError:
+        raise ValueError(f"expected a number of steps or a time, for example 200 steps or 60s, got {value!r}") from None
+    if us <= 0:
+        raise ValueError("expected a positive time, for example 60s")
+    return CheckpointEvery(us=us)
+
+
+def _format_checkpoint_every(value: CheckpointEvery) -> str:
+    return f"{value.steps} steps" if value.steps else format_duration(value.us or 0)
+
+
+class Train(Spec):
+    """How the version is trained."""
+
+    batch_rows: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        4096, description="Rows of a step, over all partitions"
+    )
+    dense_optimizer: DenseOptimizer = DenseOptimizer()
+    checkpoint_every: Annotated[
+        CheckpointEvery,
+        BeforeValidator(_parse_checkpoint_every),
+        PlainSerializer(_format_checkpoint_every),
+        WithJsonSchema({"type": "string", "examples": ["200 steps", "60s"]}),
+    ] = CheckpointEvery(us=60_000_000)
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
+def _parse_start(value: object) -> object:
+    return value if value in ("earliest", "latest") else parse_moment_us(value)
+
+
+Start = Annotated[
+    Literal["earliest", "latest"] | int,
+    BeforeValidator(_parse_start),
+    PlainSerializer(lambda value: value if isinstance(value, str) else format_time(value)),
+    WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2024-05-01"]}),
+]
+
+
+class Experiment(Spec):
+    """What a model engineer publishes."""
+
+    experiment: Name
+    sample: str
+    labels: Annotated[dict[Name, ColumnLabel], Field(min_length=1, max_length=1)]
+    lookups: dict[Name, Lookup] = Field(default_factory=dict)
+    features: Annotated[dict[Name, Feature], Field(min_length=1)]
+    tables: dict[Name, Table] = Field(default_factory=dict)
+    model: Model
+    train: Train = Train()
+    start: Start = "earliest"
+
+    @model_validator(mode="after")
+    def _tables_used(self) -> Self:
+        used = {self.table_of(name) for name, feature in self.features.items() if feature.kind != "dense"}
+        if unknown := set(self.tables) - used - {"default"}:
+            raise ValueError(
+                f"tables: {', '.join(sorted(unknown))} used by no feature; the features use {', '.join(sorted(used))}"
+            )
+        return self
+
+    def table_of(self, feature: str) -> str:
+        """The logical table of an id feature."""
+        return self.features[feature].table or feature
+
+    def table_spec(self, table: str) -> Table:
+        """The settings of a logical table: its own, else ``tables.default``, else the built-in ones."""
+        return self.tables.get(table) or self.tables.get("default") or Table()
