@@ -1,0 +1,25 @@
+"""Settings that must be there before numba or torch are imported, and the fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(CACHE / "numba"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_THREADING_LAYER", "omp")
+
+import pytest  # noqa: E402
+
+from streams.contracts import Log  # noqa: E402
+from streams.embedded.log import open_log  # noqa: E402
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """An embedded log in a folder of its own."""
+    opened = open_log(tmp_path / "log")
+    yield opened
+    opened.close()
