@@ -11,7 +11,7 @@ A *group* divides the partitions of its topics over its live members. Partition 
 the same member, so co-partitioned topics can be joined.
 
 Thread safety: a ``Log`` may be used from several threads; a ``Producer`` or ``Consumer`` belongs to one thread at a
-time. Nothing here survives a fork: open a new ``Log`` in the child.
+time. Nothing here survives a fork: start processes by spawn, or open the log only after the fork.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ class Consumer(Protocol):
         fairly over the partitions that are not paused. Blocks up to ``timeout_s`` when there is none.
 
         Also does the group's work: heartbeats (they go on in a thread between polls), callbacks of the listener. Members
-        that stop polling for the session timeout lose their partitions.
+        that stop polling for the poll timeout, or whose process stands still for the session timeout, lose their
+        partitions.
         """
 
     def seek(self, tp: TopicPartition, offset: int) -> None:

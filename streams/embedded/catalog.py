@@ -52,15 +52,11 @@ class Catalog:
             if row is None:
                 raise unknown_topic(name)
             parts = db.execute("SELECT id FROM part WHERE topic = ?", row).fetchall()
-            touched = db.execute(
-                "SELECT DISTINCT grp FROM assign JOIN part ON part.id = assign.part WHERE part.topic = ?", row
-            ).fetchall()
             db.executemany("INSERT INTO dropped (part) VALUES (?)", parts)
             db.executemany("DELETE FROM offs WHERE part = ?", parts)
             db.execute("DELETE FROM part WHERE topic = ?", row)
             db.execute("DELETE FROM topic WHERE id = ?", row)
-            for (group,) in touched:
-                groups.rebalance(db, group)
+            groups.rebalance_readers(db, name)
             next_tick(db)
 
     def parts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -113,6 +109,7 @@ def _insert(db: sqlite3.Connection, spec: TopicSpec) -> TopicInfo:
             where=f"topic {spec.name}",
             do="Start a new log.",
         )
+    groups.rebalance_readers(db, spec.name)
     next_tick(db)
     return TopicInfo(spec, uid)
 

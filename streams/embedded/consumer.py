@@ -9,7 +9,7 @@ from streams.contracts import AssignmentListener, Position, Record, TopicPartiti
 from streams.embedded import groups
 from streams.embedded.catalog import part_of, unknown_topic
 from streams.embedded.groups import Membership
-from streams.embedded.index import next_tick
+from streams.embedded.index import next_tick, settle
 from streams.embedded.locks import boottime_s
 from streams.embedded.members import Member
 from streams.embedded.producer import check_position
@@ -109,6 +109,9 @@ class EmbeddedConsumer:
         self._parts = self._log.catalog.parts(partitions)
         self._positions = dict.fromkeys(self._parts, 0)
         self._paused &= set(self._parts)
+        if self._group is not None:
+            with self._log.index.write() as db:
+                groups.announce(db, self._group, self._parts.values())
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions read now."""
@@ -156,10 +159,8 @@ class EmbeddedConsumer:
         self._check_usable()
         group = self._named_group()
         with self._log.index.write() as db:
-            # A write before the look: it settles a commit whose writer was killed inside it. A read alone may say
-            # "not there" now and "there" after all processes have died.
-            db.execute("UPDATE tick SET n = n")
-            return {tp: _committed(db.execute(_POSITION, (group, part_of(db, tp))).fetchone()) for tp in partitions}
+            settle(db)
+            return {tp: groups.stored_position(db, group, part_of(db, tp)) for tp in partitions}
 
     def membership(self) -> Membership:
         """Proof of what this consumer owned at its last poll."""
@@ -175,6 +176,8 @@ class EmbeddedConsumer:
         membership = self.membership()
         with self._log.index.write() as db:
             parts = {tp: part_of(db, tp) for tp in positions}
+            if groups.drop_dead(db, membership.group, self._log.members.folder):
+                groups.rebalance(db, membership.group)
             groups.check_fence(db, membership, parts, f"group {membership.group}")
             groups.store_offsets(db, membership.group, [(parts[tp], where) for tp, where in positions.items()])
             next_tick(db)
@@ -245,10 +248,3 @@ class EmbeddedConsumer:
 
     def _usage(self, expected: str, got: str, do: str) -> Usage:
         return Usage(expected=expected, got=got, where=self._where, do=do)
-
-
-_POSITION = "SELECT off, meta FROM offs WHERE grp = ? AND part = ?"
-
-
-def _committed(row: tuple[int, str] | None) -> Position | None:
-    return Position(*row) if row else None

@@ -11,7 +11,7 @@ import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from streams.embedded.locks import boottime_s, flock_is_free
 from streams.errors import Rebalanced
 
 SEEN_EVERY_S = 60.0
+NOTHING = -1
+"""In place of an offset: the group reads this partition and has not committed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,15 @@ def _parts_by_number(db: sqlite3.Connection, topics: Sequence[str]) -> dict[int,
     return parts
 
 
+def rebalance_readers(db: sqlite3.Connection, topic: str) -> None:
+    """Divide anew what belongs to groups whose members subscribed to this topic."""
+    names = db.execute(
+        "SELECT DISTINCT member.grp FROM member, json_each(member.topics) AS t WHERE t.value = ?", (topic,)
+    ).fetchall()
+    for (name,) in names:
+        rebalance(db, name)
+
+
 def leave(db: sqlite3.Connection, group: str, member: str) -> None:
     """Remove a member and give its partitions to the others."""
     db.execute("DELETE FROM member WHERE id = ?", (member,))
@@ -192,6 +203,20 @@ def _check_no_members(db: sqlite3.Connection, group: str, where: str) -> None:
             where=where,
             do="Stop the other readers of this group, or subscribe.",
         )
+
+
+def announce(db: sqlite3.Connection, group: str, parts: Iterable[int]) -> None:
+    """A reader that is no member begins: until it commits, retention keeps everything from the beginning."""
+    touch(db, group)
+    db.executemany(
+        "INSERT OR IGNORE INTO offs (grp, part, off, meta) VALUES (?, ?, ?, '')", [(group, p, NOTHING) for p in parts]
+    )
+
+
+def stored_position(db: sqlite3.Connection, group: str, part: int) -> Position | None:
+    """What the group committed."""
+    row = db.execute("SELECT off, meta FROM offs WHERE grp = ? AND part = ?", (group, part)).fetchone()
+    return None if row is None or row[0] == NOTHING else Position(*row)
 
 
 def store_offsets(db: sqlite3.Connection, group: str, positions: Collection[tuple[int, Position]]) -> None:

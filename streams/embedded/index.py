@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streams.embedded.locks import WriteLock
-from streams.errors import Broken, Exhausted, HeadraceError, Unreachable, Usage
+from streams.errors import Broken, Busy, Exhausted, HeadraceError, Unreachable, Usage
 
 LAYOUT = 1
 OFFSET_BITS = 40
@@ -24,8 +24,8 @@ OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE tick (one INTEGER PRIMARY KEY CHECK (one = 1), n INTEGER NOT NULL);
-INSERT INTO tick VALUES (1, 0);
+CREATE TABLE tick (one INTEGER PRIMARY KEY CHECK (one = 1), n INTEGER NOT NULL, settled INTEGER NOT NULL);
+INSERT INTO tick VALUES (1, 0, 0);
 CREATE TABLE topic (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, uid TEXT NOT NULL, partitions INTEGER NOT NULL,
     compacted INTEGER NOT NULL, retention_bytes INTEGER, max_message_bytes INTEGER NOT NULL);
@@ -56,7 +56,9 @@ CREATE TABLE offs (
     WITHOUT ROWID;
 """
 
-_FULL_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_CANTOPEN}
+_FULL_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+_READ_ONLY_CODES = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -172,6 +174,15 @@ def next_tick(db: sqlite3.Connection) -> int:
     return db.execute("UPDATE tick SET n = n + 1 RETURNING n").fetchall()[0][0]
 
 
+def settle(db: sqlite3.Connection) -> None:
+    """A real change, for who is about to conclude from "it is not there".
+
+    A writer killed inside COMMIT leaves a complete commit in the WAL which living processes do not see, but which comes
+    back once all have died. The next commit that changes a page writes over it. (``SET n = n`` would change none.)
+    """
+    db.execute("UPDATE tick SET settled = settled + 1")
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Turn errors of SQLite and of the file system into ours."""
@@ -205,8 +216,10 @@ def _from_sqlite(error: sqlite3.Error, where: str) -> HeadraceError:
             where=where,
             do="Restore the log's folder from a copy, or remove it and read the files again.",
         )
-    if code & 0xFF == sqlite3.SQLITE_READONLY:
+    if code & 0xFF in _READ_ONLY_CODES:
         return read_only(where, str(error))
+    if code & 0xFF in _BUSY_CODES:
+        return Busy(expected="the index to be free", got=str(error), where=where, do="Try again.")
     return Unreachable(expected="an index that answers", got=str(error), where=where, do="Check the disk, then retry.")
 
 

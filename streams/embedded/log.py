@@ -11,7 +11,6 @@ Not for network file systems: the index needs shared memory and locks of one mac
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections.abc import Iterable
@@ -227,7 +226,7 @@ class EmbeddedLog:
             members = db.execute("SELECT id, beat, timeout_s FROM member WHERE grp = ?", (name,)).fetchall()
             rows = db.execute(
                 "SELECT topic.name, part.p, offs.off, offs.meta FROM offs JOIN part ON part.id = offs.part "
-                "JOIN topic ON topic.id = part.topic WHERE offs.grp = ? ORDER BY topic.name, part.p",
+                "JOIN topic ON topic.id = part.topic WHERE offs.grp = ? AND offs.off >= 0 ORDER BY topic.name, part.p",
                 (name,),
             ).fetchall()
         alive = sum(
@@ -335,8 +334,3 @@ def sqlite_version_note(version: tuple[int, ...]) -> str | None:
     if fixed:
         return None
     return f"SQLite {text} has the WAL-reset bug: open log.db with no other program while Headrace runs"
-
-
-def process_files() -> int:
-    """Open descriptors of this process; a log needs about 10 and one for each mapped segment (at most 64)."""
-    return len(os.listdir("/proc/self/fd"))

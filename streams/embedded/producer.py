@@ -30,6 +30,7 @@ from streams.embedded.catalog import part_of, unknown_topic
 from streams.embedded.encoding import encode_headers
 from streams.embedded.groups import Membership
 from streams.embedded.index import msg_id, next_tick, roll_back, translated
+from streams.embedded.recovery import flush
 from streams.embedded.segments import SegmentWriter
 from streams.errors import Closed, Exhausted, Fenced, HeadraceError, Rebalanced, UnknownOutcome, Usage
 from streams.killpoints import reached
@@ -80,6 +81,7 @@ class EmbeddedProducer:
         self._targets: dict[str, _Target] = {}
         self._messages: list[_Message] = []
         self._offsets: list[tuple[Membership, Mapping[TopicPartition, Position]]] = []
+        self._folder_changed = False
         self._open = False
         self._failed: Exhausted | None = None
         self._dead: str | None = None
@@ -105,8 +107,10 @@ class EmbeddedProducer:
         target = self._target(topic)
         if not 0 <= partition < len(target.parts):
             raise unknown_topic(f"{topic}/{partition}")
-        if value is None and (key is None or not target.compacted):
-            raise self._usage("a value", "none", "Only a compacted topic takes records without value, with a key.")
+        if key is None and target.compacted:
+            raise self._usage("a key", "none", "Records of a compacted topic need one.")
+        if value is None and not target.compacted:
+            raise self._usage("a value", "none", "Only a compacted topic takes records without value.")
         view = memoryview(b"" if value is None else value).cast("B")
         if len(view) > target.max_message_bytes:
             raise Exhausted(
@@ -178,6 +182,7 @@ class EmbeddedProducer:
         """Abort and release."""
         if self._dead is None:
             self._die("it was closed")
+        self._log.forget(self)
 
     @property
     def _where(self) -> str:
@@ -201,7 +206,7 @@ class EmbeddedProducer:
                 raise
             try:
                 db.execute("COMMIT")  # Step 7
-            except BaseException as error:
+            except sqlite3.Error as error:
                 roll_back(db)
                 raise UnknownOutcome(
                     expected="a commit that ends",
@@ -231,10 +236,9 @@ class EmbeddedProducer:
         live: dict[int, int] = defaultdict(int)
         for m in self._messages:
             offset, total = state[m.part]
-            compact = m.part if m.compact and m.key is not None else None
             rows.append(
                 (msg_id(m.part, offset), m.segment, m.position, m.length, m.digest, m.headers, m.key, m.data, total,
-                 compact, m.died)
+                 m.part if m.compact else None, m.died)
             )  # fmt: skip
             state[m.part] = (offset + 1, total + m.length)
             if m.segment is not None:
@@ -280,6 +284,7 @@ class EmbeddedProducer:
             writer = None
         if writer is None:
             writer = self._writers[topic] = self._log.segments.create(topic, length)
+            self._folder_changed = True
         return writer
 
     def _sync_segments(self) -> None:
@@ -288,6 +293,9 @@ class EmbeddedProducer:
             for writer in (*self._full, *self._writers.values()):
                 if writer.id in used:
                     writer.sync()
+            if self._folder_changed:
+                flush(self._log.segments.folder)
+                self._folder_changed = False
         except HeadraceError:
             # After a failed flush the kernel may have dropped the pages: these files are not to be trusted.
             self._die("a flush to the disk failed")

@@ -23,18 +23,19 @@ def sync(directory: Path, index: Index) -> None:
         tick = db.execute("SELECT n FROM tick").fetchone()[0]
         names = db.execute("SELECT name FROM seg WHERE dirty > 0 AND dirty <= ?", (tick,)).fetchall()
     for (name,) in names:
-        _flush(directory / "seg" / name)
-    _flush(directory / "seg")
+        flush(directory / "seg" / name)
+    flush(directory / "seg")
     with index.write() as db:
         db.execute("UPDATE seg SET dirty = 0 WHERE dirty <= ?", (tick,))
     # Under the lock nobody starts the WAL anew. Only log.db itself and its -shm carry SQLite's locks, which closing
     # a descriptor of theirs would drop: they are never opened here.
     with index.lock:
-        _flush(index.path.with_name("log.db-wal"))
-    _flush(directory)
+        flush(index.path.with_name("log.db-wal"))
+    flush(directory)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Flush a file or a folder to the disk, if it is there."""
     with translated(str(path)):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,7 @@
 """Retention, compaction, removal of files: bounded pieces of work, each under one hold of the write lock.
 
-Who concludes from "it is not there" writes before he looks. A writer that was killed inside COMMIT leaves a complete
-commit in the WAL which living processes do not see, but which comes back once all have died; the next real write
-overwrites it. So the removal of files commits a change first and keeps the lock until the last file is gone.
+A commit can come back from the dead (see ``index.settle``): so the removal of files commits a change first and keeps the
+lock until the last file is gone.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ import sqlite3
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from streams.embedded import groups
-from streams.embedded.index import OFFSET_BITS, OFFSET_MASK, Index, msg_id, translated
+from streams.embedded.index import OFFSET_BITS, OFFSET_MASK, Index, msg_id, settle, translated
 from streams.embedded.locks import boottime_s, flock_is_free
 
 ROWS_A_TRANSACTION = 2000
@@ -131,23 +131,29 @@ class Upkeep:
         return self._bury() or busy
 
     def _compact_one(self, part: int, clean: int, end: int) -> bool:
+        old: set[int] = set()
+        upto = end
         with self._index.write() as db:
             fresh = db.execute(
-                "SELECT id, key FROM msg WHERE id >= ? AND id < ? AND key IS NOT NULL ORDER BY id LIMIT ?",
+                "SELECT id, key FROM msg WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
                 (msg_id(part, clean), msg_id(part, end), ROWS_A_TRANSACTION),
             ).fetchall()
-            newest = {key: row for row, key in fresh}
-            ids: list[int] = []
-            for key, row in newest.items():
-                found = db.execute(
-                    "SELECT id FROM msg WHERE compact = ? AND key = ? AND id < ? LIMIT ?",
-                    (part, key, row, ROWS_A_TRANSACTION),
-                ).fetchall()
-                ids += [old for (old,) in found]
-            _delete(db, ids)
-            upto = (fresh[-1][0] & OFFSET_MASK) + 1 if len(fresh) == ROWS_A_TRANSACTION else end
+            if len(fresh) == ROWS_A_TRANSACTION:
+                upto = (fresh[-1][0] & OFFSET_MASK) + 1
+            for row, key in fresh:
+                if len(old) >= ROWS_A_TRANSACTION:
+                    upto = row & OFFSET_MASK
+                    break
+                found = db.execute("SELECT id FROM msg WHERE compact = ? AND key = ? AND id < ?", (part, key, row))
+                older = [one for (one,) in found.fetchmany(ROWS_A_TRANSACTION)]
+                found.close()
+                old.update(older)
+                if len(older) == ROWS_A_TRANSACTION:
+                    upto = row & OFFSET_MASK  # perhaps more of this key: begin with it again
+                    break
+            _delete(db, sorted(old))
             db.execute("UPDATE part SET clean = ? WHERE id = ?", (upto, part))
-        return len(fresh) == ROWS_A_TRANSACTION
+        return upto < end
 
     def _bury(self) -> bool:
         """Deletions of keys (tombstones) that everybody has had time to see and that hide nothing any more."""
@@ -166,20 +172,37 @@ class Upkeep:
 
     def _remove_files(self) -> bool:
         """Segments that nothing points into and whose owner is gone; files that no row knows."""
+        with self._index.read() as db:
+            if not self._unused(db):
+                return False
+        # That was only a hint, which may be wrong. Now write, commit, and keep the lock until the last file is gone.
         with self._index.lock:
             with self._index.write() as db:
-                # A real change, committed before any file goes: see the head of this module.
-                db.execute("UPDATE tick SET n = n")
-                rows = db.execute("SELECT id, name FROM seg WHERE live = 0 ORDER BY id").fetchall()
-                free = [(row, name) for row, name in rows if flock_is_free(self._segments / name)][:FILES_A_HOLD]
-                db.executemany("DELETE FROM seg WHERE id = ?", [(row,) for row, _ in free])
-                known = {name for (name,) in db.execute("SELECT name FROM seg").fetchall()}
-                members = {name for (name,) in db.execute("SELECT id FROM member").fetchall()}
+                settle(db)
+                rows, orphans = self._unused(db)
+                db.executemany("DELETE FROM seg WHERE id = ?", [(row,) for row, _ in rows[:FILES_A_HOLD]])
+            paths = [path for _, path in rows[:FILES_A_HOLD]] + orphans[:FILES_A_HOLD]
             with translated(str(self._segments)):
-                orphans = _orphans(self._segments, known)[: FILES_A_HOLD + len(free)]
-                for path in (*orphans, *_orphans(self._members, members)):
+                for path in paths:
                     path.unlink(missing_ok=True)
-        return len(orphans) >= FILES_A_HOLD
+        return bool(paths)
+
+    def _unused(self, db: sqlite3.Connection) -> _Unused:
+        rows = db.execute("SELECT id, name, live FROM seg ORDER BY id").fetchall()
+        free = [(row, self._segments / name) for row, name, live in rows if live == 0]
+        members = {name for (name,) in db.execute("SELECT id FROM member").fetchall()}
+        orphans = _orphans(self._segments, {name for _, name, _ in rows}) + _orphans(self._members, members)
+        return _Unused([(row, path) for row, path in free if flock_is_free(path)], orphans)
+
+
+class _Unused(NamedTuple):
+    """Segments (row and file) and files without a row."""
+
+    segments: list[tuple[int, Path]]
+    orphans: list[Path]
+
+    def __bool__(self) -> bool:
+        return bool(self.segments or self.orphans)
 
 
 def _orphans(folder: Path, known: set[str]) -> list[Path]:
