@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.contracts import T_MIN
 from preprocess.contracts import Float32, Int64, PhysicalTable, TableIds, UInt16
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Config:
         score_rows: newest scored rows kept in score files.
         bad_steps: non-finite steps in a row before stopping and rolling back.
         poll_bytes: read from the log at once.
+        table_rows: most rows of one physical table.
         ledger: folder for ids of each step (``HEADRACE_LEDGER``), for tests.
     """
 
@@ -40,6 +42,7 @@ class Config:
     score_rows: int = 10_000_000
     bad_steps: int = 10
     poll_bytes: int = 8 * 1024 * 1024
+    table_rows: int = 100_000_000
     ledger: str | None = None
 
 
@@ -119,23 +122,53 @@ class PartitionPosition:
     Args:
         next_offset: of the first message not used. last_offset, last_digest: of the last one used (−1 and empty if none).
         V: the frontier seen.
+        last: step of the last local batch used. over: that batch was short, so its bucket has no more in this partition.
+        missing: messages after it that could not be read, whose numbers are therefore unknown.
     """
 
     next_offset: int
-    last_offset: int
-    last_digest: str
-    V: int
+    last_offset: int = -1
+    last_digest: str = ""
+    V: int = T_MIN
+    last: Step | None = None
+    over: bool = False
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What happened over the life of a version, in the surviving state.
+
+    Args:
+        rows: trained. rejected_rows: of local batches kept out (as far as their headers could be read).
+        bad_steps: skipped for a value that is not finite; bad_in_a_row: of them the last ones, without a good step between.
+        unreadable: messages that could not be decoded; unreadable_in_a_row: likewise.
+        skewed_rows: scored after a row more than 1 h newer was trained. newest_us: largest event time trained.
+    """
+
+    rows: int = 0
+    rejected_rows: int = 0
+    bad_steps: int = 0
+    bad_in_a_row: int = 0
+    unreadable: int = 0
+    unreadable_in_a_row: int = 0
+    skewed_rows: int = 0
+    newest_us: int = T_MIN
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerState:
-    """Everything a checkpoint holds besides score files: one instant."""
+    """Everything a checkpoint holds besides score files: one instant.
+
+    ``tables`` by physical table; ``dense`` by parameter; ``optimizer`` by parameter and slot (``exp_avg``, ``exp_avg_sq``
+    float32 of the parameter's shape; ``step`` int64 without dimensions). ``step`` counts all steps, skipped ones too.
+    """
 
     step: int
-    rows: int
     at: Step | None
     positions: Sequence[PartitionPosition]
+    tally: Tally
     tables: Mapping[str, pa.Table]
     dense: Mapping[str, Float32]
-    optimizer: Mapping[str, Mapping[str, Float32]]
+    optimizer: Mapping[str, Mapping[str, npt.NDArray[np.generic]]]
     rng: bytes
