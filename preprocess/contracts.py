@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -115,11 +117,11 @@ class BatchLayout:
     tables: tuple[PhysicalTable, ...]
     dense: tuple[str, ...]
     label: str
+    fingerprint: str = field(init=False, repr=False, compare=False, default="")
+    """16 hex digits over everything else."""
 
-    @property
-    def fingerprint(self) -> str:
-        """16 hex digits over everything."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", hashlib.sha256(repr(self).encode()).hexdigest()[:16])
 
 
 def layout_of(experiment: Experiment) -> BatchLayout:
@@ -195,32 +197,33 @@ def encode_batch(
     batch: LocalBatch, layout: BatchLayout, *, lineage: Mapping[str, object], compression: Compression
 ) -> Packed:
     """One message: a record batch of one row whose columns are lists, so that arrays of any length travel without a copy."""
-    columns: dict[str, npt.NDArray[np.generic]] = {
-        "labels": batch.labels_B,
-        "weights": batch.weights_B,
-        "times": batch.times_B,
-        "dense": batch.dense_BX.reshape(-1),
-        "file": batch.file_B,
-        "row": batch.row_B,
-    }
+    columns: list[tuple[str, npt.NDArray[np.generic]]] = [
+        ("labels", batch.labels_B),
+        ("weights", batch.weights_B),
+        ("times", batch.times_B),
+        ("dense", batch.dense_BX.reshape(-1)),
+        ("file", batch.file_B),
+        ("row", batch.row_B),
+    ]
     for table in layout.tables:
         ids = batch.tables[table.name]
-        columns[f"logical.{table.name}"] = ids.logical_U
-        columns[f"ids.{table.name}"] = ids.ids_U
-        columns[f"inverse.{table.name}"] = _narrow(ids.inverse_N, len(ids.ids_U))
-        columns[f"offsets.{table.name}"] = ids.offsets if ids.offsets is not None else np.empty(0, np.int32)
-    arrays = [_one_list(values) for values in columns.values()]
+        columns += [
+            (f"logical.{table.name}", ids.logical_U),
+            (f"ids.{table.name}", ids.ids_U),
+            (f"inverse.{table.name}", _narrow(ids.inverse_N, len(ids.ids_U))),
+            (f"offsets.{table.name}", ids.offsets if ids.offsets is not None else _NO_OFFSETS),
+        ]
+    schema = _schema(tuple((name, values.dtype.str) for name, values in columns))
     body = {
         "bucket": batch.bucket,
         "number": batch.number,
         "files": list(batch.files),
         "layout": layout.fingerprint,
     }
-    schema = pa.schema(
-        [pa.field(name, array.type) for name, array in zip(columns, arrays, strict=True)],
-        metadata={"headrace": json.dumps(body, sort_keys=True, separators=(",", ":"))},
+    record_batch = pa.RecordBatch.from_arrays(
+        [_one_list(list_type, values) for list_type, (_, values) in zip(schema.types, columns, strict=True)],
+        schema=schema.with_metadata({"headrace": json.dumps(body, sort_keys=True, separators=(",", ":"))}),
     )
-    record_batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     times = (int(batch.times_B.min()), int(batch.times_B.max())) if batch.rows else None
     return pack(record_batch, kind=BATCH, times=times, lineage=lineage, compression=compression)
 
@@ -246,6 +249,8 @@ def decode_batch(record: Record, layout: BatchLayout, limits: Limits) -> LocalBa
             file_B=_values(packed, "file", np.int32, rows),
             row_B=_values(packed, "row", np.int64, rows),
         )
+        if not np.isfinite(batch.dense_BX).all():
+            raise ValueError("a dense value is not finite")
         if rows and not (batch.file_B.min() >= 0 and batch.file_B.max() < len(batch.files)):
             raise ValueError("file index out of range")
         return batch
@@ -261,7 +266,7 @@ def decode_batch(record: Record, layout: BatchLayout, limits: Limits) -> LocalBa
 def _table_ids(packed: pa.RecordBatch, table: PhysicalTable, rows: int) -> TableIds:
     ids = _values(packed, f"ids.{table.name}", np.int64)
     logical = _values(packed, f"logical.{table.name}", np.uint16, len(ids))
-    inverse = _values(packed, f"inverse.{table.name}", None)
+    inverse = _values(packed, f"inverse.{table.name}", np.uint16 if len(ids) <= _NARROW else np.uint32)
     offsets = _values(packed, f"offsets.{table.name}", np.int32)
     if len(logical) and int(logical.max()) >= len(table.logical):
         raise ValueError(f"logical table {int(logical.max())} of {len(table.logical)} in {table.name}")
@@ -272,28 +277,47 @@ def _table_ids(packed: pa.RecordBatch, table: PhysicalTable, rows: int) -> Table
         if len(inverse) != cells:
             raise ValueError(f"{len(inverse)} ids for {cells} cells in {table.name}")
         return TableIds(logical, ids, inverse.astype(np.uint32, copy=False), None)
-    if len(offsets) != cells + 1 or offsets[0] != 0 or offsets[-1] != len(inverse) or (np.diff(offsets) < 0).any():
+    if (
+        len(offsets) != cells + 1
+        or offsets[0] != 0
+        or offsets[-1] != len(inverse)
+        or (offsets[1:] < offsets[:-1]).any()
+    ):
         raise ValueError(f"offsets of {table.name} do not start at 0, rise, and end at {len(inverse)}")
     return TableIds(logical, ids, inverse.astype(np.uint32, copy=False), offsets)
 
 
+_NARROW = 65_536
+"""Up to so many unique ids the inverse travels as uint16."""
+
+
 def _narrow(inverse: npt.NDArray[np.generic], unique: int) -> npt.NDArray[np.generic]:
-    return inverse.astype(np.uint16) if unique <= 65_536 else inverse.astype(np.uint32, copy=False)
+    return inverse.astype(np.uint16) if unique <= _NARROW else inverse.astype(np.uint32, copy=False)
 
 
-def _one_list(values: npt.NDArray[np.generic]) -> pa.Array:
-    flat = pa.array(np.ascontiguousarray(values))
-    return pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
+_NO_OFFSETS = np.empty(0, np.int32)
 
 
-def _values(
-    packed: pa.RecordBatch, name: str, dtype: type[np.generic] | None, length: int | None = None
-) -> npt.NDArray:  # type: ignore[type-arg]
+@lru_cache(maxsize=256)
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    """One list column for each (name, dtype); kept, because making it costs more than filling it."""
+    return pa.schema([(name, pa.list_(pa.from_numpy_dtype(np.dtype(dtype)))) for name, dtype in columns])
+
+
+def _one_list(list_type: pa.ListType, values: npt.NDArray[np.generic]) -> pa.Array:
+    items = pa.Array.from_buffers(
+        list_type.value_type, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0
+    )
+    ends = pa.py_buffer(struct.pack("<ii", 0, len(values)))
+    return pa.Array.from_buffers(list_type, 1, [None, ends], 0, 0, [items])
+
+
+def _values(packed: pa.RecordBatch, name: str, dtype: type[np.generic], length: int | None = None) -> npt.NDArray:  # type: ignore[type-arg]
     column = packed.column(name)
     if len(column) != 1 or column.null_count or column.values.null_count:
         raise ValueError(f"column {name} is not one list without nulls")
     values = column.flatten().to_numpy(zero_copy_only=True)
-    if dtype is not None and values.dtype != dtype:
+    if values.dtype != dtype:
         raise ValueError(f"column {name} is {values.dtype}, not {np.dtype(dtype)}")
     if length is not None and len(values) != length:
         raise ValueError(f"column {name} has {len(values)} values, not {length}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -266,11 +267,10 @@ def _time_part(array: pa.Array, source: TimePart) -> Int64:
     return _numpy(part)
 
 
-def _numpy(array: pa.Array, dtype: npt.DTypeLike = None) -> npt.NDArray:  # type: ignore[type-arg]
+def _numpy(array: pa.Array, dtype: type[np.generic] | None = None) -> npt.NDArray[Any]:
     """View of the values of a column of fixed width, also where they are null."""
-    if dtype is None:
-        dtype = array.type.to_pandas_dtype()
+    kind = np.dtype(dtype or array.type.to_pandas_dtype())
     buffer = array.buffers()[1]
     if buffer is None:
-        return np.empty(0, dtype)
-    return np.frombuffer(buffer, dtype, len(array), array.offset * np.dtype(dtype).itemsize)  # type: ignore[call-overload,no-any-return]
+        return np.empty(0, kind)
+    return np.frombuffer(buffer, kind, len(array), array.offset * kind.itemsize)

@@ -13,6 +13,7 @@ import math
 import struct
 import zoneinfo
 from collections.abc import Hashable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import xxhash
@@ -26,6 +27,8 @@ NULL_HASH = 0x6E756C6C6E756C6C
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 FLOAT64_MAX = float(np.finfo(np.float64).max)
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 Value = int | bool | float | str | bytes | datetime.datetime | None
 """One cell. Timestamps of columns are converted to integers (µs since 1970 UTC) before they come here."""
@@ -130,8 +133,8 @@ def _limit(number: float, most: float) -> float:
     return min(max(number, -most), most)
 
 
-def first_seen(keys: Sequence[Hashable]) -> tuple[list[Hashable], list[int]]:
+def first_seen(keys: Sequence[_Key]) -> tuple[list[_Key], list[int]]:
     """Distinct keys in order of first appearance, and for each key its place among them."""
-    places: dict[Hashable, int] = {}
+    places: dict[_Key, int] = {}
     inverse = [places.setdefault(key, len(places)) for key in keys]
     return list(places), inverse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ def batches_plain(plan: Plan, rows: pa.RecordBatch, cuts: Sequence[Cut]) -> list
     return [_batch(plan, rows.slice(cut.start, cut.stop - cut.start), columns, cut) for cut in cuts]
 
 
-def _cells(array: pa.Array) -> list[object]:
+def _cells(array: pa.Array) -> list[Any]:
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
     elif pa.types.is_list(array.type) and pa.types.is_timestamp(array.type.value_type):
@@ -27,13 +28,10 @@ def _cells(array: pa.Array) -> list[object]:
     return array.to_pylist()
 
 
-def _batch(plan: Plan, rows: pa.RecordBatch, columns: dict[str, list[object]], cut: Cut) -> LocalBatch:
+def _batch(plan: Plan, rows: pa.RecordBatch, columns: dict[str, list[Any]], cut: Cut) -> LocalBatch:
     span = range(cut.start, cut.stop)
     files, file_B = ops.first_seen(rows.column(FILE_COLUMN).to_pylist())
-    dense = [
-        [ops.dense_value(columns[n.column][b], n.default, n.ops)[0] for n in plan.numbers]  # type: ignore[arg-type]
-        for b in span
-    ]
+    dense = [[ops.dense_value(columns[n.column][b], n.default, n.ops)[0] for n in plan.numbers] for b in span]
     return LocalBatch(
         bucket=cut.bucket,
         number=cut.number,
@@ -51,8 +49,9 @@ def _batch(plan: Plan, rows: pa.RecordBatch, columns: dict[str, list[object]], c
     )
 
 
-def _table(table: PhysicalTable, picks: list[Pick], columns: dict[str, list[object]], span: range) -> TableIds:
-    keys, lengths = [], []
+def _table(table: PhysicalTable, picks: list[Pick], columns: dict[str, list[Any]], span: range) -> TableIds:
+    keys: list[tuple[int, int]] = []
+    lengths: list[int] = []
     for feature, pick in zip(table.features, picks, strict=True):
         for b in span:
             ids = ids_of(pick, columns, b)
@@ -61,19 +60,19 @@ def _table(table: PhysicalTable, picks: list[Pick], columns: dict[str, list[obje
     unique, inverse = ops.first_seen(keys)
     offsets = np.cumsum([0, *lengths]).astype(np.int32)
     return TableIds(
-        np.array([logical for logical, _ in unique], np.uint16),  # type: ignore[misc]
-        np.array([id for _, id in unique], np.int64),  # type: ignore[misc]
+        np.array([logical for logical, _ in unique], np.uint16),
+        np.array([id for _, id in unique], np.int64),
         np.array(inverse, np.uint32),
         None if all(length == 1 for length in lengths) else offsets,
     )
 
 
-def ids_of(pick: Pick, columns: dict[str, list[object]], row: int) -> list[int]:
+def ids_of(pick: Pick, columns: dict[str, list[Any]], row: int) -> list[int]:
     """Signed ids of one feature in one row."""
     source = pick.source
     if isinstance(source, Cross):
         values = [columns[part.column][row] for part in source.parts]
-        return [ops.signed(ops.cross_values(values, source.seed))]  # type: ignore[arg-type]
+        return [ops.signed(ops.cross_values(values, source.seed))]
     cell = columns[source.column][row]
     items = [None] if cell is None else cell if isinstance(cell, list) else [cell]
     found: list[int | None] = []

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import carray, float32, float64, int32, int64, njit, uint8, uint64
+from numba import float32, float64, int32, int64, njit, uint8, uint64
 
-from preprocess.kernels.memory import load_u8, load_u32, load_u64, pointer
+from preprocess.kernels.memory import carray, load_u8, load_u32, load_u64, pointer
 
 I64, U64, BOOL, F32, F64, BYTES = range(6)
 """Kinds of a column's values; timestamps are I64."""

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 
-@intrinsic
-def pointer(typing_context: Any, address: Any) -> Any:
-    """int64 → ``void*``, to be given to ``numba.carray``."""
-
+def _pointer(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
@@ -31,19 +29,25 @@ def _unaligned_load(bits: int, result: Any) -> Any:
     return result(types.int64), generate
 
 
-@intrinsic
-def load_u64(typing_context: Any, address: Any) -> Any:
-    """The 8 bytes at an address, any alignment, as uint64 (of this machine's byte order)."""
+def _load_u64(typing_context: Any, address: Any) -> Any:
     return _unaligned_load(64, types.uint64)
 
 
-@intrinsic
-def load_u32(typing_context: Any, address: Any) -> Any:
-    """The 4 bytes at an address, any alignment, as uint64."""
+def _load_u32(typing_context: Any, address: Any) -> Any:
     return _unaligned_load(32, types.uint64)
 
 
-@intrinsic
-def load_u8(typing_context: Any, address: Any) -> Any:
-    """The byte at an address as uint64."""
+def _load_u8(typing_context: Any, address: Any) -> Any:
     return _unaligned_load(8, types.uint64)
+
+
+carray: Any = numba.carray
+"""An array over memory at a pointer (``numba.carray``)."""
+
+pointer: Any = intrinsic(_pointer)
+"""int64 address → ``void*``, to be given to ``numba.carray``."""
+
+load_u64: Any = intrinsic(_load_u64)
+load_u32: Any = intrinsic(_load_u32)
+load_u8: Any = intrinsic(_load_u8)
+"""8, 4 or 1 bytes at an int64 address of any alignment, as uint64, in this machine's byte order."""
