@@ -26,7 +26,7 @@ from experiments.fields import arrow_type
 from experiments.view import View, canonical
 from streams.contracts import Record
 from streams.errors import Broken
-from streams.packed import Compression, Limits, Packed, pack, place, unpack
+from streams.packed import Compression, Limits, Packed, kind_of, lineage_of, pack, place, unpack
 
 BATCH = "batch"
 """``hr.kind`` of a local batch in ``exp``."""
@@ -196,7 +196,10 @@ class LocalBatch:
 def encode_batch(
     batch: LocalBatch, layout: BatchLayout, *, lineage: Mapping[str, object], compression: Compression
 ) -> Packed:
-    """One message: a record batch of one row whose columns are lists, so that arrays of any length travel without a copy."""
+    """One message: a record batch of one row whose columns are lists, so that arrays of any length travel without a copy.
+
+    The number of local-batch rows is added to the lineage as ``rows`` (the header ``hr.rows`` says 1), see ``rows_of``.
+    """
     columns: list[tuple[str, npt.NDArray[np.generic]]] = [
         ("labels", batch.labels_B),
         ("weights", batch.weights_B),
@@ -225,7 +228,17 @@ def encode_batch(
         schema=schema.with_metadata({"headrace": json.dumps(body, sort_keys=True, separators=(",", ":"))}),
     )
     times = (int(batch.times_B.min()), int(batch.times_B.max())) if batch.rows else None
+    lineage = {**lineage, "rows": batch.rows}
     return pack(record_batch, kind=BATCH, times=times, lineage=lineage, compression=compression)
+
+
+def rows_of(record: Record) -> int:
+    """Rows of a local batch as its headers say, without decoding it; 0 for other messages and unreadable headers."""
+    try:
+        rows = lineage_of(record).get("rows")
+    except Broken:
+        return 0
+    return rows if kind_of(record) == BATCH and isinstance(rows, int) and rows > 0 else 0
 
 
 def decode_batch(record: Record, layout: BatchLayout, limits: Limits) -> LocalBatch:

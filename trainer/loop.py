@@ -11,13 +11,12 @@ from cache.contracts import Cache
 from experiments.names import exp
 from experiments.view import Version
 from ingest.contracts import T_END
-from preprocess.contracts import PhysicalTable
+from preprocess.contracts import PhysicalTable, rows_of
 from streams.contracts import Clock, Log, TopicInfo, TopicPartition
 from streams.errors import Closed
 from streams.tail import read_to_end
 from trainer.contracts import Config, EmbeddingTable
 from trainer.folder import Lock, version_folder
-from trainer.quarantine import rows_of
 from trainer.reading import DirectReader, Reader
 from trainer.session import Session, Setup
 from trainer.status import counts, saved, train_report

@@ -9,7 +9,6 @@ from streams.contracts import Log, Producer, Record
 from streams.dead_letters import DeadLetter, letter_for, unpack_letters
 from streams.dead_letters import pack_letters as pack
 from streams.errors import Broken
-from streams.packed import ROWS
 from streams.tail import read_to_end
 
 UNREADABLE, NOT_FINITE = "unreadable", "not-finite"
@@ -62,14 +61,6 @@ class Quarantine:
                     continue
                 places |= {_place(letter) for letter in letters if letter.stage == "train"}
         return places
-
-
-def rows_of(record: Record) -> int:
-    """Rows that a message says it has; 0 where it can't be read."""
-    try:
-        return max(0, int(record.header(ROWS) or b"0"))
-    except ValueError:
-        return 0
 
 
 def _place(letter: DeadLetter) -> tuple[str, int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 from experiments.names import train_group
 from experiments.view import Version
 from ingest.contracts import T_END
-from preprocess.contracts import LocalBatch, layout_of
+from preprocess.contracts import LocalBatch, layout_of, rows_of
 from streams.contracts import Clock, Log, TopicInfo, TopicPartition
 from streams.errors import Broken
 from streams.packed import Limits
@@ -24,7 +24,7 @@ from trainer.learner import Learner, MakeTable, Outcome, state_of
 from trainer.ledger import Ledger
 from trainer.metrics import skewed, summary
 from trainer.position import GroupPosition
-from trainer.quarantine import NOT_FINITE, UNREADABLE, Quarantine, rows_of
+from trainer.quarantine import NOT_FINITE, UNREADABLE, Quarantine
 from trainer.reading import Reader
 from trainer.runtime import differences, fingerprint, prepare
 from trainer.scores import ScoreLog

@@ -147,6 +147,12 @@ class World:
     def checkpoints(self) -> Path:
         return self.path / "checkpoints" / f"{self.version.name}.v{self.version.number}"
 
+    def make_topic_again(self) -> None:
+        """Delete the topic of the batches and create it under the same name."""
+        self.log.delete_topic(self.topic)
+        self.log.create_topic(TopicSpec(self.topic, self.version.view.partitions))
+        self._producer = self.log.producer("test")
+
     def send(self, partition: int, *stream: Message | Packed) -> None:
         """One transaction."""
         self._producer.begin()
