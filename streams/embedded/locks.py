@@ -95,11 +95,12 @@ def _lockf(fd: int) -> None:
             time.sleep(0.001)
 
 
-def hold_flock(path: Path, flags: int) -> int:
-    """Open a file and hold its flock (a sign of life that ends with the process); the descriptor, or ``OSError``."""
-    fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+def create_with_flock(path: Path) -> int:
+    """Create a file and hold its flock: a sign of life that ends with the process. The descriptor, or ``OSError``."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Waits at most for one who is just looking (``flock_is_free``): nobody else can own a file made a moment ago.
+        fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError:
         os.close(fd)
         raise
@@ -108,7 +109,7 @@ def hold_flock(path: Path, flags: int) -> int:
 
 
 def drop_flock(fd: int) -> None:
-    """Close a descriptor of ``hold_flock``."""
+    """Close a descriptor of ``create_with_flock``."""
     _flocks.discard(fd)
     os.close(fd)
 
@@ -120,7 +121,8 @@ def flock_is_free(path: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared, so that two who look at once do not take each other for the owner.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return True
     except BlockingIOError:
         return False

@@ -14,10 +14,11 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from streams.contracts import GroupInfo, Position, TopicInfo, TopicPartition, TopicSpec
+from streams.contracts import GroupInfo, Log, Position, TopicInfo, TopicPartition, TopicSpec
 from streams.embedded import groups, recovery
 from streams.embedded.catalog import Catalog, part_of
 from streams.embedded.consumer import EmbeddedConsumer
@@ -34,14 +35,26 @@ Durability = Literal["process", "power"]
 DAY_S = 24 * 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the log puts up with silence.
+
+    Args:
+        poll_timeout_s: a group member that does not poll for longer loses its partitions.
+        group_ttl_s: a group without sign of life for longer holds up no retention.
+    """
+
+    poll_timeout_s: float = 300.0
+    group_ttl_s: float = 7 * DAY_S
+
+
 def open_log(
     directory: Path,
     *,
     durability: Durability = "process",
     create: bool = True,
     session_timeout_s: float = 10.0,
-    poll_timeout_s: float = 300.0,
-    group_ttl_s: float = 7 * DAY_S,
+    patience: Patience | None = None,
     skipped_offsets: int = 0,
 ) -> EmbeddedLog:
     """Open the log in ``directory``.
@@ -52,8 +65,7 @@ def open_log(
             power, at the cost of two flushes a transaction. Stored in the log; all who open it must say the same.
         create: ``False`` refuses a folder without a log.
         session_timeout_s: a group member whose process stands still for longer loses its partitions.
-        poll_timeout_s: a group member that does not poll for longer loses them.
-        group_ttl_s: a group without sign of life for longer holds up no retention.
+        patience: further times; ``None``: the defaults.
         skipped_offsets: for tests: offsets left out after each transaction, as Kafka's markers do.
 
     Raises:
@@ -61,6 +73,7 @@ def open_log(
         version. Broken: the log lost data. Closed: it was open in the parent of a forked process.
     """
     directory = Path(directory).absolute()
+    patience = patience or Patience()
     if not create and not (directory / "log.db").exists():
         raise Usage(expected="a log", got="none", where=str(directory), do="Start a role that writes first.")
     with translated(str(directory)):
@@ -79,24 +92,26 @@ def open_log(
     except BaseException:
         lock.release_handle()
         raise
-    members = Members(directory, index, bell, session_timeout_s=session_timeout_s, poll_timeout_s=poll_timeout_s)
+    members = Members(
+        directory, index, bell, session_timeout_s=session_timeout_s, poll_timeout_s=patience.poll_timeout_s
+    )
     return EmbeddedLog(
         directory,
-        Parts(lock, index, bell, members, Upkeep(directory, index, group_ttl_s=group_ttl_s)),
+        Parts(lock, index, bell, members, Upkeep(directory, index, group_ttl_s=patience.group_ttl_s)),
         durable=durability == "power",
         skipped_offsets=skipped_offsets,
     )
 
 
+@dataclass(frozen=True, slots=True)
 class Parts:
     """What an open log consists of."""
 
-    def __init__(self, lock: WriteLock, index: Index, bell: Bell, members: Members, upkeep: Upkeep) -> None:
-        self.lock = lock
-        self.index = index
-        self.bell = bell
-        self.members = members
-        self.upkeep = upkeep
+    lock: WriteLock
+    index: Index
+    bell: Bell
+    members: Members
+    upkeep: Upkeep
 
 
 class EmbeddedLog:
@@ -302,6 +317,12 @@ class EmbeddedLog:
         self.index.close()
         self.bell.close()
         self.lock.release_handle()
+
+
+if TYPE_CHECKING:
+
+    def _fits_the_contract(log: EmbeddedLog) -> Log:
+        return log
 
 
 def _check_settings(index: Index, directory: Path, durability: str) -> None:

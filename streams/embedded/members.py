@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from streams.embedded import groups
 from streams.embedded.index import Index, translated
-from streams.embedded.locks import boottime_s, drop_flock, flock_is_free, hold_flock
+from streams.embedded.locks import boottime_s, create_with_flock, drop_flock, flock_is_free
 from streams.embedded.wakeup import Bell
 from streams.errors import HeadraceError
 
@@ -29,7 +28,7 @@ class Member:
         self.polled_s = boottime_s()
         self._path = folder / self.id
         with translated(str(self._path)):
-            self._fd = hold_flock(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            self._fd = create_with_flock(self._path)
 
     def close(self) -> None:
         """Remove the file."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from streams.embedded.index import Index, translated
-from streams.embedded.locks import drop_flock, hold_flock
+from streams.embedded.locks import create_with_flock, drop_flock
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 PIECE_BYTES = 256 * 1024
@@ -91,7 +91,7 @@ class Segments:
         name = f"{topic}-{secrets.token_hex(8)}"
         path = self.folder / name
         with self._index.lock, translated(str(path)):
-            fd = hold_flock(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            fd = create_with_flock(path)
             try:
                 os.ftruncate(fd, size)
                 with self._index.write() as db:

@@ -10,7 +10,7 @@ import pytest
 
 from streams.contracts import Position, TopicPartition, TopicSpec
 from streams.embedded import upkeep
-from streams.embedded.log import EmbeddedLog, open_log
+from streams.embedded.log import EmbeddedLog, Patience, open_log
 from streams.tail import read_to_end
 from tests.contracts.log_helpers import Listener, poll_all
 
@@ -19,7 +19,7 @@ TP = TopicPartition("t", 0)
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
-    opened = open_log(tmp_path / "log", group_ttl_s=1000.0)
+    opened = open_log(tmp_path / "log", patience=Patience(group_ttl_s=1000.0))
     yield opened
     opened.close()
 
