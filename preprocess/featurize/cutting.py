@@ -46,32 +46,37 @@ def bucket_end(bucket: int, every_us: int | None) -> int:
     return END_OF_TIME if every_us is None else (bucket + 1) * every_us
 
 
-def cut(
-    times_B: Int64, cursor: Cursor, batch_rows: int, every_us: int | None, bound_us: int | None
-) -> tuple[list[Cut], Cursor]:
-    """All batches that can be cut from rows not yet in a batch, and the cursor behind them.
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Of a version: ``batch_rows`` B' of a full local batch, and the bucket's length in µs (``None``: one bucket)."""
+
+    batch_rows: int
+    every_us: int | None
+
+
+def cut(times_B: Int64, cursor: Cursor, rule: Rule, bound_us: int | None, most: int) -> tuple[list[Cut], Cursor]:
+    """The batches that can be cut from rows not yet in a batch, and the cursor behind them.
 
     Args:
         times_B: event times of the rows in order, never falling. The first row is row ``cursor.number · batch_rows`` of its
             bucket if that is ``cursor.bucket``.
-        batch_rows: B', rows of a full local batch.
         bound_us: V of the input: every row that comes later is at or after it. ``None``: not known.
 
     Raises ``ValueError`` when the rows are not in order or belong to a bucket before the cursor's.
     """
     cuts: list[Cut] = []
-    for bucket, start, stop in _runs(times_B, every_us):
+    for bucket, start, stop in _runs(times_B, rule.every_us):
         if cursor.bucket is not None and bucket < cursor.bucket:
             raise ValueError(f"a row of bucket {bucket} after bucket {cursor.bucket} was cut")
         number = cursor.number if bucket == cursor.bucket else 0
-        over = stop < len(times_B) or (bound_us is not None and bound_us >= bucket_end(bucket, every_us))
-        for begin in range(start, stop, batch_rows):
-            end = min(begin + batch_rows, stop)
-            if end - begin < batch_rows and not over:
-                break
+        over = stop < len(times_B) or (bound_us is not None and bound_us >= bucket_end(bucket, rule.every_us))
+        for begin in range(start, stop, rule.batch_rows):
+            end = min(begin + rule.batch_rows, stop)
+            if len(cuts) == most or (end - begin < rule.batch_rows and not over):
+                return cuts, cursor
             cuts.append(Cut(bucket, number, begin, end))
             number += 1
-        cursor = Cursor(bucket, number)
+            cursor = Cursor(bucket, number)
     return cuts, cursor
 
 

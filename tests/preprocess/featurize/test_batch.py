@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from experiments.view import view_of
 from preprocess.featurize.batch import Featurizer
-from preprocess.featurize.cutting import Cursor, Cut, cut
+from preprocess.featurize.cutting import Cursor, Cut, Rule, cut
 from preprocess.featurize.graph import compile_plan
 from preprocess.featurize.plain import batches_plain
 from tests.preprocess.featurize.samples import ALL_TYPES, assert_same, batch_of, cells, experiment, feed, wide
@@ -72,7 +72,7 @@ def test_a_batch_depends_on_its_rows_alone() -> None:
 
 def test_many_rows_as_the_plain_version() -> None:
     rows = _random_rows(2000, 2)
-    cuts, _ = cut(rows.column("__time").to_numpy(), Cursor(), 333, None, 2**62)
+    cuts, _ = cut(rows.column("__time").to_numpy(), Cursor(), Rule(333, None), 2**62, 99)
     assert [c.stop - c.start for c in cuts] == [333] * 6 + [2]
     for left, right in zip(FAST.batches(rows, cuts), batches_plain(PLAN, rows, cuts), strict=True):
         assert_same(left, right, ulps=1)
