@@ -1,0 +1,204 @@
+"""A table whose rows come into being when their id is first seen; see ``trainer.contracts.EmbeddingTable``.
+
+Memory is reserved once and used as it is touched, so growth copies nothing; the index splits one segment at a time. A new
+row's weights follow from (seed, name of the logical table, id, column) alone: uniform in ±init in the first ``dim``
+columns, 0 in those the model adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from preprocess.contracts import Float32, Int64, PhysicalTable, TableIds, UInt16
+from streams.errors import Exhausted, SchemaMismatch
+from trainer.contracts import Int32Map
+from trainer.kernels import index as kernels
+from trainer.kernels import rows as row_kernels
+from trainer.tables.reserved import reserve
+
+_NO_OFFSETS = np.empty(0, np.int32)
+
+
+def salt_of(name: str, seed: int) -> int:
+    """uint64 that makes a logical table's initial weights its own: XXH64 of its name with the training seed."""
+    return xxhash.xxh64_intdigest(name.encode(), seed)
+
+
+def export_schema(width: int) -> pa.Schema:
+    """Arrow schema of ``export``."""
+    return pa.schema(
+        [
+            pa.field("logical", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("id", pa.int64()),
+            pa.field("weights", pa.list_(pa.float32(), width)),
+            pa.field("state", pa.list_(pa.float32(), 1)),
+            pa.field("count", pa.uint32()),
+            pa.field("last_seen", pa.int64()),
+        ]
+    )
+
+
+class DynamicTable:
+    """``EmbeddingTable`` in memory, with row-wise Adagrad.
+
+    Args:
+        spec: dimension, optimizer, initial range, logical tables.
+        width: weights of a row, ≥ ``spec.dim``.
+        seed: of the initial weights (``train.seed``).
+        max_rows: address space is reserved for so many; more raise ``Exhausted``.
+    """
+
+    def __init__(self, spec: PhysicalTable, width: int, *, seed: int, max_rows: int) -> None:
+        self._spec = spec
+        self._max_rows = max_rows
+        segments = max(4, 4 * max_rows // kernels.FULL + 4)
+        self._directory = reserve((1 << kernels.MAX_DEPTH,), np.int32)
+        self._segments = reserve((segments, kernels.SEGMENT, 2), np.int64)
+        self._depths = reserve((segments,), np.int32)
+        self._fill = reserve((segments,), np.int32)
+        self._shape = np.array([0, 1, 0], np.int64)
+        self._weights = reserve((max_rows, width), np.float32)
+        self._state = reserve((max_rows, 1), np.float32)
+        self._count = reserve((max_rows,), np.uint32)
+        self._last_seen = reserve((max_rows,), np.int64)
+        self._keys = (reserve((max_rows,), np.uint16), reserve((max_rows,), np.int64))
+        self._salts = np.array([salt_of(name, seed) for name in spec.logical], np.uint64)
+        self._mean_F = np.array([feature.pool == "mean" for feature in spec.features], np.bool_)
+
+    @property
+    def spec(self) -> PhysicalTable:
+        """Dimension, optimizer and logical tables."""
+        return self._spec
+
+    @property
+    def width(self) -> int:
+        """Weights of one row."""
+        return int(self._weights.shape[1])
+
+    @property
+    def rows(self) -> int:
+        """Rows that exist."""
+        return int(self._shape[2])
+
+    def nbytes(self) -> int:
+        """Bytes in use: rows and segments."""
+        row = self.width * 4 + self._state.shape[1] * 4 + 4 + 8 + 2 + 8
+        return int(self.rows * row + self._shape[1] * kernels.SEGMENT * 16)
+
+    def find_or_insert(self, logical_U: UInt16, ids_U: Int64, now_us: int) -> Int64:
+        """Slots of distinct keys; unknown ones get new rows. Raises ``Exhausted`` with nothing changed."""
+        slots = np.empty(len(ids_U), np.int64)
+        self._place(logical_U, ids_U, slots)
+        kernels.touch(slots, np.int64(now_us), self._count, self._last_seen)
+        return slots
+
+    def pool(self, slots_U: Int64, ids: TableIds, out_FBD: Float32) -> None:
+        """Pooled embeddings of a local batch, in place."""
+        offsets = _NO_OFFSETS if ids.offsets is None else ids.offsets
+        row_kernels.pool(self._weights, slots_U, ids.inverse_N, offsets, self._mean_F, out_FBD)
+
+    def accumulate(self, ids: TableIds, grad_FBD: Float32, into_U: Int32Map, grads_VD: Float32) -> None:
+        """Add the gradients of a local batch's ids to ``grads_VD``, in place."""
+        offsets = _NO_OFFSETS if ids.offsets is None else ids.offsets
+        row_kernels.accumulate(ids.inverse_N, offsets, self._mean_F, grad_FBD, into_U, grads_VD)
+
+    def apply(self, slots_V: Int64, grads_VD: Float32) -> None:
+        """One step of row-wise Adagrad on distinct slots, in place. All columns share the accumulator."""
+        optimizer = self._spec.optimizer
+        lr, eps = np.float32(optimizer.lr), np.float32(optimizer.eps)
+        row_kernels.rowwise_adagrad(self._weights, self._state, slots_V, grads_VD, lr, eps)
+
+    def export(self) -> pa.Table:
+        """All rows, sorted by (logical name, signed id). New memory."""
+        n = self.rows
+        logical, ids = self._keys[0][:n], self._keys[1][:n]
+        order = np.lexsort((ids, logical))
+        columns = [
+            pa.DictionaryArray.from_arrays(
+                pa.array(logical[order].astype(np.int32)), pa.array(self._spec.logical, pa.string())
+            ),
+            pa.array(ids[order]),
+            _fixed(self._weights[:n][order]),
+            _fixed(self._state[:n][order]),
+            pa.array(self._count[:n][order]),
+            pa.array(self._last_seen[:n][order]),
+        ]
+        return pa.Table.from_arrays(columns, schema=export_schema(self.width))
+
+    def load(self, rows: pa.Table) -> None:
+        """Fill the empty table from ``export``. Raises ``SchemaMismatch`` if it does not fit."""
+        if self.rows or not rows.schema.equals(export_schema(self.width)):
+            raise SchemaMismatch(
+                expected=f"an empty table and rows of {self.width} weights",
+                got=f"{self.rows} rows, and {rows.schema.field('weights').type if 'weights' in rows.column_names else rows.schema}",
+                where=f"table {self._spec.name}",
+                do="The checkpoint belongs to another version of the experiment.",
+            )
+        rows = rows.combine_chunks()
+        logical = self._logical_of(rows)
+        ids = rows["id"].to_numpy()
+        slots = np.empty(len(ids), np.int64)
+        self._place(logical, ids, slots)
+        self._weights[slots] = _matrix(rows, "weights", self.width)
+        self._state[slots] = _matrix(rows, "state", 1)
+        self._count[slots] = rows["count"].to_numpy()
+        self._last_seen[slots] = rows["last_seen"].to_numpy()
+
+    def _logical_of(self, rows: pa.Table) -> UInt16:
+        names = rows["logical"].cast(pa.string()).dictionary_encode().combine_chunks()
+        known = {name: number for number, name in enumerate(self._spec.logical)}
+        chunks = names if isinstance(names, pa.DictionaryArray) else names.chunk(0) if names.num_chunks else None
+        if chunks is None or not len(chunks):
+            return np.empty(0, np.uint16)
+        unknown = [name for name in chunks.dictionary.to_pylist() if name not in known]
+        if unknown:
+            raise SchemaMismatch(
+                expected=f"rows of {', '.join(self._spec.logical)}",
+                got=f"rows of {', '.join(map(str, unknown))}",
+                where=f"table {self._spec.name}",
+                do="The checkpoint belongs to another version of the experiment.",
+            )
+        numbers = np.array([known[name] for name in chunks.dictionary.to_pylist()], np.uint16)
+        return numbers[chunks.indices.to_numpy()]
+
+    def _place(self, logical_U: UInt16, ids_U: Int64, slots_U: Int64) -> None:
+        missing = kernels.find(self._directory, self._segments, self._shape, logical_U, ids_U, slots_U)
+        if not missing:
+            return
+        first = self.rows
+        if first + missing > self._max_rows:
+            raise self._exhausted(first + missing)
+        index = (self._directory, self._segments, self._depths, self._fill, self._shape)
+        if not kernels.insert(*index, logical_U, ids_U, slots_U):
+            raise self._exhausted(first + missing)
+        init = np.float32(self._spec.init)
+        kernels.start_rows(
+            first, logical_U, ids_U, slots_U, self._keys, self._weights, self._salts, self._spec.dim, init
+        )
+
+    def _exhausted(self, wanted: int) -> Exhausted:
+        return Exhausted(
+            expected=f"at most {self._max_rows} rows",
+            got=f"{wanted} rows",
+            where=f"table {self._spec.name} ({', '.join(self._spec.logical)})",
+            do="Raise trainer.max_rows (it reserves address space, not memory), or hash into fewer ids.",
+        )
+
+
+def _fixed(values: npt.NDArray[Any]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
+
+
+def _matrix(rows: pa.Table, name: str, width: int) -> Float32:
+    column = rows[name].combine_chunks()
+    flat = (
+        column.flatten()
+        if isinstance(column, pa.FixedSizeListArray)
+        else pa.concat_arrays([c.flatten() for c in column.chunks])
+    )
+    return flat.to_numpy().reshape(-1, width)
