@@ -32,7 +32,7 @@ class Config:
         score_rows: newest scored rows kept in score files.
         bad_steps: non-finite steps in a row before stopping and rolling back.
         poll_bytes: read from the log at once.
-        table_rows: most rows of one physical table.
+        max_rows: most rows of one physical table.
         ledger: folder for ids of each step (``HEADRACE_LEDGER``), for tests.
     """
 
@@ -42,7 +42,7 @@ class Config:
     score_rows: int = 10_000_000
     bad_steps: int = 10
     poll_bytes: int = 8 * 1024 * 1024
-    table_rows: int = 100_000_000
+    max_rows: int = 100_000_000
     ledger: str | None = None
 
 

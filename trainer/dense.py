@@ -18,6 +18,7 @@ from experiments.experiment import Adam as AdamSpec
 from preprocess.contracts import Float32
 from streams.errors import SchemaMismatch
 
+_LARGEST = float(np.finfo(np.float32).max)
 State = dict[str, dict[str, npt.NDArray[np.generic]]]
 
 
@@ -85,7 +86,7 @@ class Dense:
             [
                 1 - spec.beta1,
                 1 - spec.beta2,
-                spec.lr * share / (1 - spec.beta1**self.steps),
+                min(spec.lr * share / (1 - spec.beta1**self.steps), _LARGEST),
                 1 / math.sqrt(1 - spec.beta2**self.steps),
                 spec.eps,
             ],

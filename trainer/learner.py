@@ -7,7 +7,7 @@ Shapes: ``B`` rows of the step, ``F`` id features of a table, ``U`` unique keys 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,8 @@ from trainer.dense import Dense
 from trainer.models.build import build
 from trainer.tables.merge import merge_slots
 
+LARGEST_GRADIENT = 1e15
+
 MakeTable = Callable[[PhysicalTable, int], EmbeddingTable]
 """A new, empty table for a physical table and a row width."""
 
@@ -31,7 +33,7 @@ class Outcome:
 
     Args:
         labels_B, scores_B: float32; scores are probabilities from *before* the step. times_B: int64 µs.
-        fault: which values were not finite; then nothing was updated. Empty if all went well.
+        fault: which values were not finite, or far too large; then nothing was updated. Empty if all went well.
     """
 
     labels_B: Float32
@@ -50,7 +52,11 @@ class Learner:
         self._model = build(experiment, layout, self._generator)
         self._model.module.train()
         self.dense = Dense(self._model.module, experiment.train.dense_optimizer.adam)
-        self.tables = {table.name: make_table(table, self._model.row_width(table.dim)) for table in layout.tables}
+        self.tables = {table.name: self._make(table, make_table) for table in layout.tables}
+
+    def _make(self, table: PhysicalTable, make_table: MakeTable) -> EmbeddingTable:
+        width = self._model.row_width(table.dim)
+        return make_table(replace(table, dim=min(table.dim, width)), width)
 
     def train(self, parts: Sequence[LocalBatch]) -> Outcome:
         """One step on the local batches, in their order. At least one row.
@@ -75,7 +81,7 @@ class Learner:
         fault = _fault(
             float(loss.detach()), [(gather.name, grads) for gather, grads in zip(gathers, sums, strict=True)]
         )
-        if not fault and not np.isfinite(self.dense.grads).all():
+        if not fault and not _usable(self.dense.grads):
             fault = "a gradient of the dense parameters"
         if not fault:
             for gather, grads_VD in zip(gathers, sums, strict=True):
@@ -155,7 +161,12 @@ def _join(arrays: list[np.ndarray]) -> np.ndarray:
 def _fault(loss: float, grads: Sequence[tuple[str, Float32]]) -> str:
     if not np.isfinite(loss):
         return f"the loss ({loss})"
-    return next((f"a gradient of the table {name}" for name, sums in grads if not np.isfinite(sums).all()), "")
+    return next((f"a gradient of the table {name}" for name, sums in grads if not _usable(sums)), "")
+
+
+def _usable(grads: Float32) -> bool:
+    """Whether all gradients are finite, and small enough that the optimizers' sums of squares stay so too."""
+    return not grads.size or bool(max(grads.max(), -grads.min()) <= LARGEST_GRADIENT)  # a NaN is not ≤
 
 
 def state_of(learner: Learner) -> Mapping[str, object]:

@@ -134,7 +134,7 @@ class Trainer:
             self._state = "standby"
             return None
         self._state = "training"
-        make_table = partial(_make_table, self._version.experiment.train.seed, self._config.table_rows)
+        make_table = partial(_make_table, self._version.experiment.train.seed, self._config.max_rows)
         setup = Setup(
             self._log, self._version, topic, self._config, self._clock, make_table, self._make_reader, self._warn
         )

@@ -17,7 +17,7 @@ import torch
 
 from streams.errors import Usage
 
-PACKAGES = ("torch", "numpy", "numba", "llvmlite", "headrace")
+PACKAGES = ("numpy", "numba", "llvmlite", "headrace")
 
 VARIABLES = (
     "MKL_CBWR",
@@ -62,6 +62,7 @@ def fingerprint(threads: int) -> dict[str, str]:
     """Everything the bits depend on, as text by name."""
     model, flags = _cpu()
     return {
+        "torch": torch.__version__,
         **{name: _version(name) for name in PACKAGES},
         "libc": "-".join(platform.libc_ver()),
         "python": platform.python_version(),

@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from trainer.tables.dynamic import DynamicTable
 
 from preprocess.contracts import LocalBatch, layout_of
-from tests.trainer.plain_table import PlainTable
 from tests.trainer.stream import experiment, local_batch
 from trainer.learner import Learner
+from trainer.tables.dynamic import DynamicTable
+from trainer.tables.reference import ReferenceTable
 
 SPEC = experiment(model={"deepfm": {"mlp": [8]}})
 LAYOUT = layout_of(SPEC)
-Make = type[DynamicTable] | type[PlainTable]
+Make = type[DynamicTable] | type[ReferenceTable]
 
 
 def learner(make: Make = DynamicTable, **changes: object) -> Learner:
@@ -88,17 +88,19 @@ def torch_step(parts: list[LocalBatch]) -> tuple[dict[tuple[str, str, int], np.n
 
 
 def test_plain_table_trains_the_same() -> None:
-    """Dynamic and plain tables differ in their initial rows only: started from the same rows they learn the same."""
-    one, two = learner(), learner(PlainTable)
-    one.train([batch(3)])
-    for name in one.tables:
-        two.tables[name].load(one.export()[name])
-    two.dense.load(one.dense.parameters(), one.dense.optimizer())
-    for seed in range(4, 8):
-        a, b = one.train([batch(seed), batch(seed + 100)]), two.train([batch(seed), batch(seed + 100)])
-        np.testing.assert_allclose(a.scores_B, b.scores_B, rtol=1e-4)
+    one, two = learner(), learner(ReferenceTable)
+    for seed in range(3, 8):
+        parts = [batch(seed), batch(seed + 100, rows=3)]
+        np.testing.assert_allclose(one.train(parts).scores_B, two.train(parts).scores_B, rtol=1e-5)
     for name, got in weights(one).items():
         np.testing.assert_allclose(got, weights(two)[name], rtol=1e-3, atol=1e-6)
+
+
+def test_logistic_regression_ignores_the_dimension() -> None:
+    one = learner(model="lr", tables={"default": {"dim": 16}, "item2": {"dim": 3}})
+    one.train([batch(1)])
+    assert {table.width for table in one.tables.values()} == {1}
+    assert all(np.isfinite(values).all() for values in weights(one).values())
 
 
 def test_scores_are_from_before_the_step() -> None:
