@@ -13,6 +13,7 @@ from ingest.contracts import T_END
 from preprocess.contracts import LocalBatch, layout_of, rows_of
 from streams.contracts import Clock, Log, TopicInfo, TopicPartition
 from streams.errors import Broken
+from streams.killpoints import reached
 from streams.packed import Limits
 from trainer.checkpoint.load import Expected, Found, find, read_state
 from trainer.checkpoint.manifest import LogPlace, Manifest, read_manifest
@@ -135,9 +136,7 @@ class Session:
             tally=self.tally,
             **state_of(self.learner),  # type: ignore[arg-type]
         )
-        if self._ledger:
-            self._ledger.write(self.step)
-        self.manifest = save(self.folder, state, self._scores, self._about(), self._setup.log.sync)
+        self.manifest = save(self.folder, state, self._scores, self._about(), self._sync)
         self.checkpoint_path = self.folder / f"{self.step:012d}"
         self._saved = (self.step, self.tally)
         self._saved_at_s = self._setup.clock.monotonic_s()
@@ -145,6 +144,7 @@ class Session:
         # Step 7: retention may go up to the oldest checkpoint that is kept.
         self._group.keep(self._oldest_positions())
         self._group.commit(self.source.positions, self.step)
+        reached("checkpoint.7")
         return True
 
     def commit_position(self) -> None:
@@ -163,6 +163,12 @@ class Session:
         self._reader.close()
         self._quarantine.close()
         self._group.close()
+
+    def _sync(self) -> None:
+        """Everything outside the checkpoint's folder that belongs to it is durable."""
+        if self._ledger:
+            self._ledger.write(self.step)
+        self._setup.log.sync()
 
     def _resume(self) -> list[PartitionPosition]:
         setup = self._setup

@@ -18,7 +18,7 @@ from tests.trainer.test_loop import assert_each_row_once, learned
 from trainer.checkpoint.verify import verify
 from trainer.folder import checkpoint_folders
 
-STEPS = 12
+BUCKETS = 40
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def filled(path: Path) -> World:
     world = World(path, version())
-    world.send_all(messages(world.version.experiment, 2, STEPS))
+    world.send_all(messages(world.version.experiment, 2, BUCKETS))
     return world
 
 
@@ -68,10 +68,10 @@ def test_killed_at_each_step_of_the_protocol_and_at_random(world: World, undistu
     rng = np.random.default_rng(5)
     codes = []
     for point in range(1, 8):
-        code, _ = victim(world.path, kill_at=f"checkpoint.{point}:{1 + point % 2}")
+        code, _ = victim(world.path, kill_at=f"checkpoint.{point}:{1 + point % 3}")
         codes.append(code)
         check_whole(world)
-    for _ in range(3):
+    for _ in range(2):
         code, lines = victim(world.path, kill_after=int(rng.integers(1, 6)))
         codes.append(code)
         check_whole(world)
@@ -80,8 +80,8 @@ def test_killed_at_each_step_of_the_protocol_and_at_random(world: World, undistu
     assert code == 0
     report = json.loads(lines[-1])
     assert learned(report) == learned(undisturbed)
-    assert sum(step > 0 for step in report["resumes"]) * 3 >= len(report["resumes"]) == 10
-    assert_each_row_once(world, world.path / "ledger/ctr.v1")
+    assert sum(step > 0 for step in report["resumes"]) * 3 >= len(report["resumes"]) == 9
+    assert_each_row_once(world, world.path / "ledger/ctr.v1", buckets=BUCKETS)
     assert not [path for path in world.checkpoints.iterdir() if path.name.startswith((".new", ".old"))]
 
 

@@ -107,9 +107,9 @@ def few_steps(trainer: Trainer, count: int) -> None:
             session.checkpoint()
 
 
-def assert_each_row_once(world: World, ledger: Path, partitions: int = 2) -> None:
+def assert_each_row_once(world: World, ledger: Path, partitions: int = 2, buckets: int = 12) -> None:
     """The ledger has every row of the stream once, in the order of steps."""
-    streams = messages(world.version.experiment, partitions, 12)
+    streams = messages(world.version.experiment, partitions, buckets)
     expected = sorted(
         (batch.files[f], int(row))
         for stream in streams

@@ -47,11 +47,12 @@ class About:
     files: Mapping[str, FileEntry]
 
 
-def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync_log: Callable[[], None]) -> Manifest:
+def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync: Callable[[], None]) -> Manifest:
     """Write ``folder/<step>`` whole, or nothing. On return it survives a loss of power, and ``scores`` went on.
 
     Args:
-        folder: of the version; the caller holds its lock. sync_log: ``Log.sync``.
+        folder: of the version; the caller holds its lock. sync: makes what the checkpoint relies on
+            outside its folder durable (``Log.sync``).
 
     Raises ``Exhausted`` where the disk is full, ``NonFinite`` if the state holds values that are not finite; the older
     checkpoints are as before.
@@ -72,7 +73,7 @@ def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync
             files = _sync_files(new, about.files)
             reached("checkpoint.2")
             # Step 3: the messages used so far are durable in the log, before anything says that they were used.
-            sync_log()
+            sync()
             reached("checkpoint.3")
             # Step 4: the manifest, synced, last of all files.
             manifest = _manifest(state, about, chunks, files)
