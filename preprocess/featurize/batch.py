@@ -194,38 +194,51 @@ class _Dedup:
 
     def run(self, features: list[Ids], logical_F: Int64, edges_J1: Int64) -> Unique:
         batches = len(edges_J1) - 1
-        bounds_FJ1 = np.stack([edges_J1 if f.offsets_B1 is None else f.offsets_B1[edges_J1] for f in features])
-        bounds_FJ1 = bounds_FJ1.astype(np.int64, copy=False)
-        lengths_FJ = np.diff(bounds_FJ1, axis=1)
+        bounds_FJ1 = np.array(
+            [edges_J1 if f.offsets_B1 is None else f.offsets_B1[edges_J1] for f in features], np.int64
+        )
+        lengths_FJ = bounds_FJ1[:, 1:] - bounds_FJ1[:, :-1]
         total = int(lengths_FJ.sum())
         regions_L2 = self._regions(lengths_FJ, logical_F)
-        if self._stamp + batches > _STAMP_LIMIT:
+        marks = batches * len(regions_L2)
+        if self._stamp + marks > _STAMP_LIMIT:
             self._slots_S2[:] = 0
             self._stamp = 1
         out = (
-            np.empty(total, np.uint16),
-            np.empty(total, np.int64),
+            np.empty(total + 1, np.uint16),
+            np.empty(total + 1, np.int64),
             np.empty(total, np.uint32),
             np.empty(batches + 1, np.int64),
             np.empty(batches + 1, np.int64),
         )
         ids_F = np.array([feature.values_N.ctypes.data for feature in features], np.int64)
         kernels.unique_ids(ids_F, bounds_FJ1, logical_F, regions_L2, self._slots_S2, self._stamp, out)
-        self._stamp += batches
+        self._stamp += marks
         return Unique(out[0], out[1], out[2], out[3].tolist(), out[4].tolist())
 
     def _regions(self, lengths_FJ: Int64, logical_F: Int64) -> Int64:
-        """A region for each logical table, with at least twice as many slots as any batch has ids for it."""
-        per_logical_LJ = np.zeros((int(logical_F.max()) + 1, lengths_FJ.shape[1]), np.int64)
-        np.add.at(per_logical_LJ, logical_F, lengths_FJ)
-        regions, first = [], 0
-        for most in per_logical_LJ.max(axis=1).tolist():
-            bits = max(4, (2 * most).bit_length())
-            regions.append((first, 64 - bits))
-            first += 1 << bits
+        """A region for each logical table, with at least twice as many slots as any batch has ids for it.
+
+        Tables whose features stand together are done one after the other and share the first region.
+        """
+        order = logical_F.tolist()
+        longest = lengths_FJ.max(axis=1, initial=0).tolist()
+        most: dict[int, int] = {}
+        runs: dict[int, int] = {}
+        for f, logical in enumerate(order):
+            most[logical] = most.get(logical, 0) + longest[f]
+            if f == 0 or order[f - 1] != logical:
+                runs[logical] = runs.get(logical, 0) + 1
+        bits = {logical: max(4, (2 * count - 1).bit_length()) for logical, count in most.items()}
+        together = [logical for logical in bits if runs[logical] == 1]
+        first = max((1 << bits[logical] for logical in together), default=0)
+        regions = np.zeros((max(order) + 1, 2), np.int64)
+        for logical, size in bits.items():
+            regions[logical] = (0 if runs[logical] == 1 else first, 64 - size)
+            first += 0 if runs[logical] == 1 else 1 << size
         if first > len(self._slots_S2):
             self._slots_S2 = np.zeros((first, 2), np.int64)
-        return np.array(regions, np.int64)
+        return regions
 
 
 class _Program:

@@ -16,14 +16,14 @@ NONE_MARKED: UInt8 = np.empty(0, np.uint8)
 ONE_EACH: Int64 = np.empty(0, np.int64)
 
 _KINDS = {
-    pa.int64(): I64,
-    pa.uint64(): U64,
-    pa.bool_(): BOOL,
-    pa.float32(): F32,
-    pa.float64(): F64,
-    pa.string(): BYTES,
-    pa.binary(): BYTES,
-    pa.timestamp("us", tz="UTC"): I64,
+    pa.lib.Type_INT64: I64,
+    pa.lib.Type_UINT64: U64,
+    pa.lib.Type_BOOL: BOOL,
+    pa.lib.Type_FLOAT: F32,
+    pa.lib.Type_DOUBLE: F64,
+    pa.lib.Type_STRING: BYTES,
+    pa.lib.Type_BINARY: BYTES,
+    pa.lib.Type_TIMESTAMP: I64,
 }
 
 
@@ -60,7 +60,7 @@ class Values:
 
 def values_of(array: pa.Array) -> Values:
     """Raises ``KeyError`` for a type that no column can have."""
-    if not pa.types.is_list(array.type):
+    if array.type.id != pa.lib.Type_LIST:
         return _values(array, ONE_EACH, NONE_MARKED)
     buffers = array.buffers()
     if len(array) == 0:
@@ -73,7 +73,7 @@ def values_of(array: pa.Array) -> Values:
 
 def _values(array: pa.Array, starts_B1: Int64, list_valid_B: UInt8) -> Values:
     buffers = array.buffers()
-    kind = _KINDS[array.type]
+    kind = _KINDS[array.type.id]
     nulls = array.null_count > 0
     return Values(
         array=array,

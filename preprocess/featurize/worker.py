@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 
 from experiments import names
@@ -32,7 +31,7 @@ from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, 
 from streams.dead_letters import DeadLetter, letter_for, pack_letters
 from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome
 from streams.killpoints import reached
-from streams.packed import ROWS, Limits, control, place, read_control, unpack
+from streams.packed import Limits, control, declared_rows, place, read_control, unpack
 
 STAGE = "featurize"
 
@@ -187,7 +186,7 @@ class FeaturizeWorker:
         except (Broken, Exhausted, SchemaMismatch) as error:
             if state.is_new(record.offset):
                 self._letters.append(letter_for(record, stage=STAGE, reason="bad-joined-message", detail=str(error)))
-                state.counts.rejected += _declared_rows(record)
+                state.counts.rejected += declared_rows(record)
             return
         if rows is not None:
             state.add(record.offset, rows)
@@ -271,11 +270,3 @@ class FeaturizeWorker:
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         return {tp: self._states[tp].position(self._states[tp].has_batch()) for tp in sorted(partitions)}
-
-
-def _declared_rows(record: Record) -> int:
-    """Rows that a damaged message says it has; 1 if it says nothing sensible."""
-    try:
-        return int(np.clip(int(record.header(ROWS) or b""), 1, Limits().max_rows))
-    except ValueError:
-        return 1

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, njit, uint8, uint64
 
-from preprocess.kernels.memory import carray, load_u8, load_u32, load_u64, pointer
+from preprocess.kernels.memory import bits_of, carray, load_u8, load_u32, load_u64, number_of, pointer
 
 I64, U64, BOOL, F32, F64, BYTES = range(6)
 """Kinds of a column's values; timestamps are I64."""
@@ -273,11 +273,36 @@ def _limit(number, most):
     return min(max(number, -most), most)
 
 
+@inline
+def _log1p(x):
+    """log(1 + x) of a finite x ≥ 0, within 2 ulp; without a branch, so that it runs on whole vectors.
+
+    1 + x = m · 2^e with m in [√½, √2); log m = 2 atanh((m − 1)/(m + 1)) by the polynomial of fdlibm's ``e_log.c`` (Sun
+    Microsystems 1993), and a first-order term for what 1 + x lost by rounding.
+    """
+    u = 1.0 + x
+    lost = (x - (u - 1.0)) if u < 9007199254740992.0 else 0.0
+    bits = bits_of(u) - int64(0x3FE6A09E667F3BCD)
+    exponent = float64(int32(bits >> int64(52)))
+    m = number_of((bits & int64(0xFFFFFFFFFFFFF)) + int64(0x3FE6A09E667F3BCD))
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    even = w * (0.3999999999940941908 + w * (0.2222219843214978396 + w * 0.1531383769920937332))
+    odd = z * (
+        0.6666666666666735130 + w * (0.2857142874366239149 + w * (0.1818357216161805012 + w * 0.1479819860511658591))
+    )
+    half = 0.5 * f * f
+    low = exponent * 1.90821492927058770002e-10 + lost / u
+    return exponent * 6.93147180369123816490e-01 - ((half - (s * (half + even + odd) + low)) - f)
+
+
 @kernel
 def _apply(code, first, second, values):
     if code == LOG1P:
         for i in range(len(values)):
-            values[i] = math.log1p(values[i] if values[i] > 0.0 else 0.0)
+            values[i] = _log1p(values[i] if values[i] > 0.0 else 0.0)
     elif code == SQRT:
         for i in range(len(values)):
             values[i] = math.sqrt(values[i] if values[i] > 0.0 else 0.0)
@@ -293,42 +318,49 @@ def _apply(code, first, second, values):
 def unique_ids(ids_F, bounds_FJ1, logical_F, regions_L2, slots_S2, stamp, out):
     """Unique (logical table, id) pairs of each of J local batches, in order of first appearance, and the inverse.
 
-    Open addressing, one region of slots a logical table, so that the part in use stays in the nearest cache. A slot holds
-    the id, and stamp · 2³² + place: slots of an older stamp count as free, so nothing is ever cleared.
+    Open addressing. A slot holds the id, and mark · 2³² + place, with one mark for each batch and logical table: a slot of
+    another mark counts as free, so nothing is ever cleared. Logical tables whose features follow each other may use the same
+    slots; only then do all ids of a batch stay in the nearest cache.
 
     Args:
         ids_F: addresses of the int64 ids of each feature. bounds_FJ1: int64 [F, J+1]: those of batch j are [b[j], b[j+1]).
         logical_F: int64. regions_L2: int64 [L, 2]: first slot, and 64 − log2 of the number of slots, which is above the number
-            of ids of the table in any of the batches. slots_S2: int64 [S, 2]. stamp: of batch 0, above all used before.
-        out: logical uint16 [N], ids int64 [N], inverse uint32 [N], where each batch begins in the first two int64 [J+1], and in
-            the inverse int64 [J+1].
+            of ids of the table in any of the batches. slots_S2: int64 [S, 2]. stamp: above all marks used before; J · L marks
+            are used.
+        out: logical uint16 [N + 1], ids int64 [N + 1] (the last is scratch), inverse uint32 [N], and int64 [J+1] where each batch
+            begins in the first two, and in the inverse.
     """
     logical_U, ids_U, inverse_N, unique_J1, start_J1 = out
-    unique = 0
-    filled = 0
+    unique = uint64(0)  # unsigned places: numba need not look for negative ones
+    filled = uint64(0)
     for j in range(len(unique_J1) - 1):
         base = unique
-        unique_J1[j], start_J1[j] = base, filled
-        mark = int64(stamp + j) << 32
+        unique_J1[j], start_J1[j] = int64(base), int64(filled)
         for f in range(len(ids_F)):
             logical = logical_F[f]
-            region, shift = regions_L2[logical]
-            mask = (int64(1) << (64 - shift)) - 1
+            shift = uint64(regions_L2[logical, 1])
+            mask = (uint64(1) << (uint64(64) - shift)) - uint64(1)
+            slots = slots_S2[regions_L2[logical, 0] :].reshape(-1)
+            mark = int64(stamp + j * len(regions_L2) + logical)
             ids = carray(pointer(ids_F[f]), bounds_FJ1[f, j + 1], int64)
             for i in range(bounds_FJ1[f, j], bounds_FJ1[f, j + 1]):
                 key = ids[i]
-                at = int64((uint64(key) * _GOLDEN) >> uint64(shift))
-                while slots_S2[region + at, 1] >= mark and slots_S2[region + at, 0] != key:
-                    at = (at + 1) & mask
-                if slots_S2[region + at, 1] < mark:
-                    slots_S2[region + at, 0] = key
-                    slots_S2[region + at, 1] = mark + (unique - base)
-                    logical_U[unique] = logical
-                    ids_U[unique] = key
-                    unique += 1
-                inverse_N[filled] = slots_S2[region + at, 1] - mark
-                filled += 1
-    unique_J1[-1], start_J1[-1] = unique, filled
+                at = (uint64(key) * _GOLDEN) >> shift
+                tag = slots[uint64(2) * at + uint64(1)]
+                while (tag >> 32 == mark) & (slots[uint64(2) * at] != key):
+                    at = (at + uint64(1)) & mask
+                    tag = slots[uint64(2) * at + uint64(1)]
+                # Known or new: the same writes, so that no branch has to be guessed.
+                new = tag >> 32 != mark
+                place = int64(unique - base) if new else tag & 0xFFFFFFFF
+                slots[uint64(2) * at] = key
+                slots[uint64(2) * at + uint64(1)] = (mark << 32) | place
+                logical_U[unique] = logical
+                ids_U[unique] = key
+                unique += uint64(new)
+                inverse_N[filled] = place
+                filled += uint64(1)
+    unique_J1[-1], start_J1[-1] = int64(unique), int64(filled)
 
 
 @kernel

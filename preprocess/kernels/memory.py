@@ -21,6 +21,20 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
+def _bits_of(typing_context: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+def _number_of(typing_context: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
 def _unaligned_load(bits: int, result: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
@@ -51,3 +65,7 @@ load_u64: Any = intrinsic(_load_u64)
 load_u32: Any = intrinsic(_load_u32)
 load_u8: Any = intrinsic(_load_u8)
 """8, 4 or 1 bytes at an int64 address of any alignment, as uint64, in this machine's byte order."""
+
+bits_of: Any = intrinsic(_bits_of)
+number_of: Any = intrinsic(_number_of)
+"""A float64 as the int64 of the same bits, and back."""
