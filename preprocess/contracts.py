@@ -327,9 +327,11 @@ def _one_list(list_type: pa.ListType, values: npt.NDArray[np.generic]) -> pa.Arr
 
 def _values(packed: pa.RecordBatch, name: str, dtype: type[np.generic], length: int | None = None) -> npt.NDArray:  # type: ignore[type-arg]
     column = packed.column(name)
-    if len(column) != 1 or column.null_count or column.values.null_count:
+    items = column.values
+    if len(column) != 1 or column.null_count or items.null_count:
         raise ValueError(f"column {name} is not one list without nulls")
-    values = column.flatten().to_numpy(zero_copy_only=True)
+    start, end = struct.unpack_from("<ii", column.buffers()[1], 4 * column.offset)
+    values = items.to_numpy(zero_copy_only=True)[start:end]  # flatten() does the same, 20 times slower
     if values.dtype != dtype:
         raise ValueError(f"column {name} is {values.dtype}, not {np.dtype(dtype)}")
     if length is not None and len(values) != length:
