@@ -1,0 +1,114 @@
+"""The join worker on the real log against a plain join, over arrivals, restarts and rebalances."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from experiments import names
+from preprocess.contracts import Config
+from preprocess.join.worker import JoinWorker
+from streams.clock import SettableClock
+from streams.contracts import Log
+from streams.dead_letters import unpack_letters
+from streams.embedded.log import open_log
+from streams.errors import Exhausted
+from streams.tail import read_to_end
+from tests.preprocess.join.world import World, at_end, joined_of
+
+CASES = range(60)
+SMALL = Config(transaction_messages=2, poll_bytes=700)
+
+
+def check(log: Log, world: World) -> dict[tuple[int, int], bytes]:
+    """Everything exactly once, in order, cut and looked up as the plain join says; (p, k) → bytes."""
+    out, rejected, prices = {}, [], world.prices()
+    for p in world.rows:
+        values, rows, got_prices, numbers, _ = joined_of(log, world.view, p)
+        messages, bad = world.oracle(p)
+        assert rows == messages
+        assert numbers == list(range(len(messages)))
+        assert got_prices == [prices.get(row[3]) for message in messages for row in message]
+        rejected += bad
+        out |= {(p, k): value for k, value in enumerate(values)}
+    letters = [x for r in read_to_end(log, names.dead_letters(world.view.name), 0) for x in unpack_letters(r)]
+    assert sorted((x.source, x.position) for x in letters) == sorted(rejected)
+    assert {x.reason for x in letters} <= {"bad-label"}
+    doubles = [x for r in read_to_end(log, names.side(world.view.name), 0) for x in unpack_letters(r)]
+    assert len(doubles) == len(world.items) - len(prices)
+    return out
+
+
+def run(log: Log, world: World, seed: int, *, workers: int, restarts: bool) -> None:
+    rng = random.Random(seed)
+    clock = SettableClock()
+    config = SMALL if rng.random() < 0.7 else Config()
+    world.create(log)
+    alive: list[JoinWorker] = []
+    at, items = 0, False
+    for turn in range(3000):
+        clock.advance(0.3)
+        while len(alive) < workers:
+            alive.append(JoinWorker(log, world.view, config, clock=clock))
+        if at < len(world.messages) and rng.random() < 0.4:
+            stop = min(len(world.messages), at + rng.randint(1, 4))
+            world.write(log, at, stop)
+            at = stop
+        if not items and (rng.random() < 0.3 or turn > 5):
+            world.write_items(log)
+            items = True
+        rng.choice(alive).step()
+        if restarts and rng.random() < 0.05 and turn < 200:
+            alive.pop(rng.randrange(len(alive))).close()
+        if at == len(world.messages) and turn % 20 == 0 and at_end(log, world.view):
+            break
+    for worker in alive:
+        for _ in range(100):
+            if not worker.step():
+                break
+        worker.close()
+    assert at_end(log, world.view)
+
+
+@pytest.mark.parametrize("seed", CASES)
+def test_any_schedule_gives_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    world = World.random(seed)
+    results = []
+    for number, (workers, restarts) in enumerate([(1, False), (1, True), (2, True)]):
+        log = open_log(tmp_path / f"log{number}", skipped_offsets=number % 2)
+        run(log, world, seed * 10 + number, workers=workers, restarts=restarts)
+        results.append(check(log, world))
+        log.close()
+    assert results[0] == results[1] == results[2]
+
+
+def test_nothing_is_decided_before_the_tables_are_complete(tmp_path: Path) -> None:
+    log, world = open_log(tmp_path / "log"), World.random(3)
+    world.create(log)
+    world.write(log, 0, len(world.messages))
+    worker = JoinWorker(log, world.view, Config(), clock=SettableClock())
+    assert not any(worker.step() for _ in range(5))
+    assert worker.report()["waiting"] == "for the side tables to be complete: items"
+    assert joined_of(log, world.view, 0)[0] == []
+    world.write_items(log)
+    for _ in range(50):
+        worker.step()
+    check(log, world)
+    worker.close()
+    log.close()
+
+
+def test_side_tables_above_the_cap_are_refused_with_the_numbers(tmp_path: Path) -> None:
+    log, world = open_log(tmp_path / "log"), World.random(5)
+    world.items = [("a", i, i, 1.0) for i in range(50)]
+    world.create(log)
+    world.write_items(log)
+    worker = JoinWorker(log, world.view, Config(side_table_bytes=100), clock=SettableClock())
+    with pytest.raises(Exhausted) as caught:
+        worker.step()
+    assert "side_table_bytes" in caught.value.do
+    assert "items" in caught.value.got
+    worker.close()
+    log.close()
