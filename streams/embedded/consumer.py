@@ -123,13 +123,15 @@ class EmbeddedConsumer:
         deadline = boottime_s() + timeout_s
         while True:
             ticket = self._log.bell.ticket()
+            version = self._log.index.version()
             self._follow_group()
             records = self._look(max_bytes)
-            left = deadline - boottime_s()
-            if records or left <= 0:
+            if records or boottime_s() >= deadline:
                 return records
-            self._log.bell.wait(ticket, left)
-            self._check_usable()
+            while self._log.index.version() == version and boottime_s() < deadline:
+                self._log.bell.wait(ticket, deadline - boottime_s())
+                ticket = self._log.bell.ticket()
+                self._check_usable()
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Read on from ``offset``."""

@@ -71,7 +71,8 @@ def touch(db: sqlite3.Connection, group: str) -> None:
 
 def join(db: sqlite3.Connection, group: str, member: str, topics: Sequence[str], timeout_s: float) -> None:
     """Add a member. Call ``rebalance`` afterwards."""
-    touch(db, group)
+    # Not only while it lives: if it dies before its first commit, nothing may be gone when it comes again.
+    announce(db, group, [part for parts in _parts_by_number(db, topics).values() for part in parts])
     values = (member, group, boottime_s(), timeout_s, json.dumps(sorted(topics)))
     db.execute("INSERT INTO member (id, grp, beat, timeout_s, topics) VALUES (?, ?, ?, ?, ?)", values)
 
@@ -206,7 +207,7 @@ def _check_no_members(db: sqlite3.Connection, group: str, where: str) -> None:
 
 
 def announce(db: sqlite3.Connection, group: str, parts: Iterable[int]) -> None:
-    """A reader that is no member begins: until it commits, retention keeps everything from the beginning."""
+    """A group begins to read: until it commits, retention keeps everything from the beginning."""
     touch(db, group)
     db.executemany(
         "INSERT OR IGNORE INTO offs (grp, part, off, meta) VALUES (?, ?, ?, '')", [(group, p, NOTHING) for p in parts]

@@ -271,13 +271,17 @@ class EmbeddedLog:
         while True:
             self.check_usable()
             ticket = self.bell.ticket()
+            version = self.index.version()
             self._seen.tick = self.index.tick()
             if self._seen.tick != before:
                 return True
-            left = deadline - boottime_s()
-            if left <= 0:
-                return False
-            self.bell.wait(ticket, left)
+            while self.index.version() == version:
+                left = deadline - boottime_s()
+                if left <= 0:
+                    return False
+                self.bell.wait(ticket, left)
+                ticket = self.bell.ticket()
+                self.check_usable()
 
     def sync(self) -> None:
         """All that is committed now survives a loss of power."""

@@ -28,6 +28,9 @@ class Bell:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._events = _watch(path)
+        self._poller = select.poll()
+        if self._events is not None:
+            self._poller.register(self._events, select.POLLIN)
         self._condition = threading.Condition()
         self._rings = 0
         self._listening = False
@@ -70,11 +73,8 @@ class Bell:
         if self._events is not None:
             os.close(self._events)
 
-    @staticmethod
-    def _listen(events: int, timeout_s: float) -> bool:
-        poller = select.poll()
-        poller.register(events, select.POLLIN)
-        if not poller.poll(timeout_s * 1000):
+    def _listen(self, events: int, timeout_s: float) -> bool:
+        if not self._poller.poll(timeout_s * 1000):
             return False
         try:
             os.read(events, _EVENTS_BYTES)

@@ -16,6 +16,7 @@ import pytest
 from streams.contracts import Position, TopicPartition
 from streams.embedded.log import EmbeddedLog
 from streams.tail import read_to_end
+from tests.contracts.log_helpers import Listener
 from tests.streams.log_programs import IN, PARTITIONS, SESSION_S, partition_of, payload, start_log
 from tests.streams.processes import PATIENCE_S, Program, check_index, check_sources, running
 
@@ -95,7 +96,9 @@ class Fleet:
 @pytest.mark.slow
 @pytest.mark.timeout(240 + KILL_SECONDS * 2)
 def test_random_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    start_log(tmp_path).close()
+    log = start_log(tmp_path)
+    log.consumer("workers").subscribe(["in"], Listener())  # from now on retention waits for this group
+    log.close()
     chance = random.Random(5)
     fleet = Fleet(tmp_path)
     deadline = time.monotonic() + KILL_SECONDS
@@ -120,7 +123,7 @@ def test_random_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     assert all(fleet.acked.values()), f"no source got anywhere: {fleet.acked}"
     assert fleet.kills >= KILL_SECONDS
     assert any(log.begin_offsets(TPS).values()), "retention never did anything"
-    for _ in range(200):
+    for _ in range(100):
         log.maintain()
     log.close()
     check_index(tmp_path)

@@ -76,6 +76,11 @@ def test_nothing_a_member_has_not_committed_goes(log: EmbeddedLog) -> None:
     member.subscribe(["t"], listener)
     maintain(log)
     assert first(log) == 0, "a member without offsets needs all"
+    member.close()
+    maintain(log)
+    assert first(log) == 0, "also after it left"
+    member = log.consumer("g")
+    member.subscribe(["t"], listener)
     poll_all([member], lambda: bool(listener.owned))
     member.commit({TP: Position(30)})
     maintain(log)
