@@ -124,8 +124,10 @@ class Pending:
             raise self._wrong(self._pieces[0].offset, str(error)) from error
         if not cuts:
             return None
-        kept = [cuts[0], *(c for c in cuts[1:] if c.stop <= BLOCK_ROWS)]
         first = self._pieces[0]
+        # Batches inside one big message need no copy; otherwise rows of several messages are put together.
+        most_rows = len(first.rows) if len(first.rows) >= BLOCK_ROWS // 4 else BLOCK_ROWS
+        kept = [cuts[0], *(c for c in cuts[1:] if c.stop <= most_rows)]
         block = Block(self._remove(kept[-1].stop), kept, first.offset, first.skip)
         self.cursor = Cursor(kept[-1].bucket, kept[-1].number + 1)
         self.counts.rows += len(block.rows)

@@ -29,7 +29,7 @@ from preprocess.featurize.graph import compile_plan
 from preprocess.featurize.pending import Block, Pending
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter, letter_for, pack_letters
-from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome
+from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome, Usage
 from streams.killpoints import reached
 from streams.packed import Limits, control, declared_rows, place, read_control, unpack
 
@@ -51,8 +51,7 @@ class FeaturizeWorker:
         self._schema = joined_schema(version.view)
         self._needed = list(self._plan.needed)
         self._featurizer = Featurizer(self._plan)
-        batch_rows = version.experiment.train.batch_rows // version.view.partitions
-        self._rule = Rule(batch_rows, version.view.sample.cuts.every)
+        self._rule = _rule(version)
         self._joined = names.joined(version.view.name)
         self._exp = names.exp(version.name, version.number)
         self._dead = names.dead_letters(version.name)
@@ -270,3 +269,16 @@ class FeaturizeWorker:
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
         return {tp: self._states[tp].position(self._states[tp].has_batch()) for tp in sorted(partitions)}
+
+
+def _rule(version: Version) -> Rule:
+    """Raises ``Usage`` when a step cannot be divided evenly over the partitions (publishing checks before)."""
+    batch_rows, partitions = version.experiment.train.batch_rows, version.view.partitions
+    if batch_rows % partitions:
+        raise Usage(
+            expected=f"a multiple of the {partitions} partitions of {version.view.sample.feed}",
+            got=f"batch_rows: {batch_rows}",
+            where=f"experiment {version.name}, train.batch_rows",
+            do=f"Write for example {max(batch_rows // partitions, 1) * partitions}.",
+        )
+    return Rule(batch_rows // partitions, version.view.sample.cuts.every)

@@ -21,7 +21,7 @@ from streams.clock import SettableClock
 from streams.contracts import Log, Membership, Position, TopicPartition
 from streams.dead_letters import unpack_letters
 from streams.embedded.log import open_log
-from streams.errors import Broken, UnknownOutcome
+from streams.errors import Broken, UnknownOutcome, Usage
 from streams.packed import Packed, control
 from streams.tail import read_to_end
 from tests.preprocess.featurize.samples import assert_same
@@ -248,6 +248,11 @@ def test_waits_for_topics(log: Log) -> None:
     assert worker.report()["waiting"] == "for its topics"
     create_topics(log, VERSION)
     assert worker.step() is True
+
+
+def test_a_step_that_cannot_be_divided_is_refused(log: Log) -> None:
+    with pytest.raises(Usage, match="batch_rows: 9"):
+        settable_worker(log, version_of(batch_rows=9))
 
 
 def test_rows_out_of_order_stop_it(log: Log) -> None:
