@@ -12,7 +12,7 @@ from experiments.view import Version
 from ingest.contracts import T_END
 from preprocess.contracts import LocalBatch, layout_of, rows_of
 from streams.contracts import Clock, Log, TopicInfo, TopicPartition
-from streams.errors import Broken
+from streams.errors import Broken, Usage
 from streams.killpoints import reached
 from streams.packed import Limits
 from trainer.checkpoint.load import Expected, Found, find, read_state
@@ -57,6 +57,13 @@ class Session:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         version, config = setup.version, setup.config
+        if config.keep < 1:
+            raise Usage(
+                expected="at least 1",
+                got=str(config.keep),
+                where="setting train.keep",
+                do="Keep one checkpoint or more.",
+            )
         self.folder = version_folder(config.directory, version.name, version.number)
         self._layout = layout_of(version.experiment)
         prepare(config.threads)

@@ -135,11 +135,12 @@ class World:
     version: Version
     clock: SettableClock = field(default_factory=SettableClock)
     settings: dict[str, Any] = field(default_factory=dict)
+    retention_bytes: int | None = None
 
     def __post_init__(self) -> None:
         self.log: Log = open_log(self.path / "log")
         self.topic = exp(self.version.name, self.version.number)
-        self.log.create_topic(TopicSpec(self.topic, self.version.view.partitions))
+        self.log.create_topic(TopicSpec(self.topic, self.version.view.partitions, retention_bytes=self.retention_bytes))
         self.log.create_topic(TopicSpec(dead_letters(self.version.name), 1))
         self._producer = self.log.producer("test")
 

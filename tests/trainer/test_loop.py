@@ -241,6 +241,26 @@ def test_keeps_few_checkpoints_and_what_the_oldest_needs(world: World) -> None:
         assert json.loads(position.metadata)["pos"] == end
 
 
+def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """The log may forget what was read; the oldest kept checkpoint can still be gone back to."""
+    world = World(tmp_path, version(), retention_bytes=1)
+    streams = messages(world.version.experiment, 2, 12)
+    for start in range(0, max(map(len, streams)), 4):
+        for partition, stream in enumerate(streams):
+            if part := stream[start : start + 4]:
+                world.send(partition, *part)
+    world.train(config={"keep": 2})
+    world.log.maintain()
+    tps = [TopicPartition(world.topic, partition) for partition in range(2)]
+    assert max(world.log.begin_offsets(tps).values()) > 0, "something was removed"
+    newest, oldest = checkpoint_folders(world.checkpoints)
+    (newest / "dense.safetensors").write_bytes(b"damaged")
+    report = world.train()
+    assert report["resumes"] == [int(oldest.name)]
+    assert learned(report) == learned(undisturbed)
+    world.close()
+
+
 def test_position_moves_without_checkpoints(world: World) -> None:
     """Back-pressure looks at the position; it must not stand still until the next checkpoint."""
     streams = messages(world.version.experiment, 2, 12)
