@@ -95,7 +95,7 @@ def test_parameters_come_from_the_seed_and_leave_the_global_generator_alone() ->
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
-    bound = 1 / np.sqrt(first.mlp[0].in_features)
+    bound = 1 / np.sqrt(first.mlp[0].weight.shape[1])
     assert float(first.mlp[0].weight.detach().abs().max()) <= bound
 
 

@@ -14,7 +14,7 @@ def test_prepare_sets_both() -> None:
         assert (torch.get_num_threads(), numba.get_num_threads()) == (1, 1)
         assert torch.are_deterministic_algorithms_enabled()
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from preprocess.contracts import BatchLayout
-from trainer.models.layers import Dropout, linear
+from trainer.models.layers import Dropout, Linear
 
 
 class DeepFm:
@@ -38,12 +38,12 @@ class _Net(torch.nn.Module):
         width = sum(len(table.features) * table.dim for table in layout.tables) + len(layout.dense)
         layers: list[torch.nn.Module] = []
         for out in mlp:
-            layers += [linear(width, out, generator), torch.nn.ReLU()]
+            layers += [Linear(width, out, generator), torch.nn.ReLU()]
             if dropout:
                 layers.append(Dropout(dropout, generator))
             width = out
-        self.mlp = torch.nn.Sequential(*layers, linear(width, 1, generator))
-        self.linear = linear(len(layout.dense), 1, generator) if layout.dense else None
+        self.mlp = torch.nn.Sequential(*layers, Linear(width, 1, generator))
+        self.linear = Linear(len(layout.dense), 1, generator) if layout.dense else None
 
     def forward(self, embeddings: Mapping[str, torch.Tensor], dense_BX: torch.Tensor) -> torch.Tensor:
         rows = dense_BX.shape[0]

@@ -7,14 +7,18 @@ import math
 import torch
 
 
-def linear(inputs: int, outputs: int, generator: torch.Generator) -> torch.nn.Linear:
-    """A linear layer with weights and bias uniform in ±1/√inputs (torch's own default), drawn from ``generator``."""
-    layer = torch.nn.utils.skip_init(torch.nn.Linear, inputs, outputs)
-    bound = 1 / math.sqrt(inputs) if inputs else 0.0
-    with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=generator)
-        layer.bias.uniform_(-bound, bound, generator=generator)
-    return layer  # type: ignore[no-any-return]
+class Linear(torch.nn.Module):
+    """``x · weightᵀ + bias``, both uniform in ±1/√inputs at first (as torch's own layer), drawn from ``generator``."""
+
+    def __init__(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = torch.nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound, generator=generator))
+        self.bias = torch.nn.Parameter(torch.empty(outputs).uniform_(-bound, bound, generator=generator))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """[B, inputs] → [B, outputs]."""
+        return torch.nn.functional.linear(values, self.weight, self.bias)
 
 
 class Dropout(torch.nn.Module):
