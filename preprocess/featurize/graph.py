@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from experiments.experiment import DenseOp, Experiment, Feature
 from experiments.fields import is_list, item_type
 from experiments.view import View
@@ -174,6 +177,8 @@ def _columns_of(source: Source) -> tuple[str, ...]:
 
 
 def _check(experiment: Experiment, name: str, feature: Feature, types: dict[str, str]) -> None:
+    if feature.kind in ("hour_of", "day_of_week"):
+        _check_zone(experiment, name, feature.zone)
     allowed, lists = _ALLOWED[feature.kind]
     for column in feature.columns:
         kind = types.get(column)
@@ -185,3 +190,15 @@ def _check(experiment: Experiment, name: str, feature: Feature, types: dict[str,
             where=f"experiment {experiment.experiment}, features.{name}.{feature.kind}",
             do=f"Columns here are {', '.join(sorted(types))}.",
         )
+
+
+def _check_zone(experiment: Experiment, name: str, zone: str) -> None:
+    try:
+        pc.hour(pa.array([0], pa.timestamp("us", tz=zone)))
+    except pa.ArrowException as error:
+        raise Usage(
+            expected="a time zone that this machine knows",
+            got=zone,
+            where=f"experiment {experiment.experiment}, features.{name}.zone",
+            do="Write an IANA name such as Asia/Shanghai; if it is one, install the system's tzdata package.",
+        ) from error

@@ -62,3 +62,8 @@ def test_a_column_that_does_not_fit_is_named(feature: dict[str, object]) -> None
         plan({"mine": feature})
     assert "features.mine" in caught.value.where
     assert "x" in caught.value.do
+
+
+def test_a_zone_that_does_not_exist_is_named() -> None:
+    with pytest.raises(Usage, match="Mars/Olympus"):
+        plan({"h": {"hour_of": "when", "zone": "Mars/Olympus"}})
