@@ -123,6 +123,45 @@ class GroupConformance:
         with pytest.raises(Rebalanced):
             producer.commit()
 
+    def test_the_same_member_cannot_use_a_membership_from_before_it_lost_the_partition(self, make_log: MakeLog) -> None:
+        log, other = make_log(), make_log()
+        log.create_topic(TopicSpec("t", 2))
+        first, first_listener, second, second_listener = log.consumer("g"), Listener(), other.consumer("g"), Listener()
+        first.subscribe(["t"], first_listener)
+        poll_all([first], lambda: len(first_listener.owned) == 2)
+        stale = first.membership()
+        second.subscribe(["t"], second_listener)
+        poll_all([first, second], lambda: len(second_listener.owned) == len(first_listener.owned) == 1)
+        (moved,) = second_listener.owned
+        second.close()
+        poll_all([first], lambda: len(first_listener.owned) == 2)
+        producer = log.producer("p")
+        for membership, allowed in ((stale, False), (first.membership(), True)):
+            producer.begin()
+            producer.send_offsets(membership, {moved: Position(1)})
+            if allowed:
+                producer.commit()
+            else:
+                with pytest.raises(Rebalanced):
+                    producer.commit()
+
+    def test_a_membership_of_a_deleted_group_is_worth_nothing_in_the_next_of_that_name(self, make_log: MakeLog) -> None:
+        log, other = make_log(), make_log()
+        log.create_topic(TopicSpec("t", 1))
+        tp = TopicPartition("t", 0)
+        old, old_listener, new, new_listener = log.consumer("g"), Listener(), other.consumer("g"), Listener()
+        old.subscribe(["t"], old_listener)
+        poll_all([old], lambda: old_listener.owned == {tp})
+        stale = old.membership()
+        log.delete_group("g")
+        new.subscribe(["t"], new_listener)
+        poll_all([new], lambda: new_listener.owned == {tp})
+        producer = log.producer("p")
+        producer.begin()
+        producer.send_offsets(stale, {tp: Position(1)})
+        with pytest.raises(Rebalanced):
+            producer.commit()
+
     def test_offsets_of_topics_outside_the_subscription_are_stored_unchecked(self, make_log: MakeLog) -> None:
         log = make_log()
         log.create_topic(TopicSpec("t", 1))

@@ -160,6 +160,33 @@ def test_a_segment_in_use_stays(log: EmbeddedLog, tmp_path: Path) -> None:
     other.close()
 
 
+def test_all_segments_of_an_open_transaction_stay(
+    log: EmbeddedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.embedded.segments.SEGMENT_BYTES", 64 * 1024)
+    other = open_log(tmp_path / "log")
+    log.create_topic(TopicSpec("t", 1))
+    producer = log.producer("open")
+    producer.begin()
+    for i in range(10):
+        producer.send("t", 0, bytes([i]) * 30_000)
+        maintain(other)
+    producer.commit()
+    assert [bytes(r.value or b"") for r in read_to_end(other, "t", 0)] == [bytes([i]) * 30_000 for i in range(10)]
+    other.close()
+
+
+def test_aborted_bytes_are_written_over(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.embedded.segments.SEGMENT_BYTES", 64 * 1024)
+    log.create_topic(TopicSpec("t", 1))
+    producer = log.producer("p")
+    for _ in range(20):
+        producer.begin()
+        producer.send("t", 0, b"x" * 30_000)
+        producer.abort()
+    assert len(list((log.directory / "seg").iterdir())) == 1
+
+
 def test_orphans_go(log: EmbeddedLog) -> None:
     for folder in ("seg", "members"):
         (log.directory / folder / "left-behind").write_bytes(b"x")

@@ -58,6 +58,28 @@ def test_it_looks_again_though_nobody_rings(tmp_path: Path) -> None:
     bell.close()
 
 
+def test_a_commit_rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "LOOK_S", 60.0)
+    log, other = open_log(tmp_path / "log"), open_log(tmp_path / "log")
+    log.create_topic(TopicSpec("t", 1))
+    consumer = log.consumer()
+    consumer.assign([TopicPartition("t", 0)])
+    while log.wait(0):
+        pass
+    producer = other.producer("p")
+    for act in (lambda: consumer.poll(10, 60.0), lambda: log.wait(60.0)):
+        timer = threading.Timer(0.1, put, (producer, "t", 0, b"x"))
+        timer.start()
+        began = time.monotonic()
+        assert act()
+        assert time.monotonic() - began < 30.0
+        timer.join()
+        while log.wait(0):
+            pass
+    log.close()
+    other.close()
+
+
 def test_without_inotify_readers_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeup, "_watch", lambda path: None)
     log = open_log(tmp_path / "log")
