@@ -96,12 +96,11 @@ class Session:
 
     def train_one(self) -> bool:
         """Train the next step if it is proven. ``False``: nothing can be trained now (see ``stuck``)."""
-        partitions = range(len(self.source.heads))
-        at_end = [self.source.heads[p] is not None or self._reader.at_end(p) for p in partitions]
         ready = self.source.next()
         self._put_aside_unreadable()
         if ready is None:
-            self.stuck = all(at_end)
+            # Looked at after nothing was taken: a message that comes in between is not taken yet, so it is no end.
+            self.stuck = all(head or self._reader.at_end(p) for p, head in enumerate(self.source.heads))
             return False
         self.stuck = False
         step, held = ready
