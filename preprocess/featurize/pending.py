@@ -170,7 +170,8 @@ class Pending:
             "bound": max(known, default=None),
             "more": more,
         } | {name: getattr(self.counts, name) for name in Counts.__slots__}
-        return Position(needed, json.dumps(metadata, separators=(",", ":")))
+        known_ones = {name: value for name, value in metadata.items() if value is not None}
+        return Position(needed, json.dumps(known_ones, separators=(",", ":")))
 
     @property
     def rows(self) -> int:
