@@ -1,8 +1,8 @@
 """Featurize: 13 dense numbers (log1p) and 26 hashed int64 ids a row, in batches of 4096, against polars.
 
-``polars`` and ``numpy`` do the same work: numbers, hashes, and of each column the unique ids with the inverse. ``polars_hash_only`` stops
-after the hashes. Rounds alternate between the sides, the first is discarded; outputs are dropped. Rows lie in memory as they
-come from ``joined``. Encoding a batch as a message is measured beside it.
+``polars`` and ``numpy`` do the same work: numbers, hashes, and of each column the unique ids with the inverse.
+``polars_hash_only`` stops after the hashes. Rounds alternate between the sides, the first is discarded; outputs are dropped.
+Rows lie in memory as they come from ``joined``. Encoding a batch as a message is measured beside it.
 """
 
 from __future__ import annotations

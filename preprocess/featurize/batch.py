@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ class Featurizer:
         self._seeds_C = np.array([part.seed for part in plan.hashes], np.uint64)
         self._slab = np.empty(0, np.int64)
         self._dedup = _Dedup()
+        self._file_dedup = _Dedup()
 
     def batches(self, rows: pa.RecordBatch, cuts: Sequence[Cut]) -> list[LocalBatch]:
         """Featurize.
@@ -90,7 +92,7 @@ class Featurizer:
         files = rows.column(FILE_COLUMN).dictionary_encode()
         codes = Ids(files.indices.to_numpy().astype(np.int64), None)
         names = files.dictionary.to_pylist()
-        places = self._dedup.run([codes], np.zeros(1, np.int64), edges_J1)
+        places = self._file_dedup.run([codes], np.zeros(1, np.int64), edges_J1)
         labels_B = _numpy(rows.column(self.plan.label))
         weights_B = np.ones(len(rows), np.float32)
         times_B, row_B = _numpy(rows.column(TIME_COLUMN)), _numpy(rows.column(ROW_COLUMN))
@@ -131,7 +133,7 @@ class Featurizer:
         sizes = [len(values) + (len(values) + 7) // 8 for values in read]
         if sum(sizes) > len(self._slab):
             self._slab = np.empty(sum(sizes) * 5 // 4, np.int64)
-        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).tolist()
+        starts = list(accumulate(sizes, initial=0))
         base = self._slab.ctypes.data
         columns_C7 = np.array(
             [
@@ -191,6 +193,8 @@ class _Dedup:
     def __init__(self) -> None:
         self._slots_S2 = np.zeros((0, 2), np.int64)
         self._stamp = 1
+        self._key: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._kept_L2 = np.zeros((0, 2), np.int64)
 
     def run(self, features: list[Ids], logical_F: Int64, edges_J1: Int64) -> Unique:
         batches = len(edges_J1) - 1
@@ -211,7 +215,7 @@ class _Dedup:
             np.empty(batches + 1, np.int64),
             np.empty(batches + 1, np.int64),
         )
-        ids_F = np.array([feature.values_N.ctypes.data for feature in features], np.int64)
+        ids_F = np.array([feature.values_N.__array_interface__["data"][0] for feature in features], np.int64)
         kernels.unique_ids(ids_F, bounds_FJ1, logical_F, regions_L2, self._slots_S2, self._stamp, out)
         self._stamp += marks
         return Unique(out[0], out[1], out[2], out[3].tolist(), out[4].tolist())
@@ -221,8 +225,10 @@ class _Dedup:
 
         Tables whose features stand together are done one after the other and share the first region.
         """
-        order = logical_F.tolist()
-        longest = lengths_FJ.max(axis=1, initial=0).tolist()
+        order = tuple(logical_F.tolist())
+        longest = tuple(lengths_FJ.max(axis=1, initial=0).tolist())
+        if (order, longest) == self._key:
+            return self._kept_L2
         most: dict[int, int] = {}
         runs: dict[int, int] = {}
         for f, logical in enumerate(order):
@@ -238,6 +244,7 @@ class _Dedup:
             first += 0 if runs[logical] == 1 else 1 << size
         if first > len(self._slots_S2):
             self._slots_S2 = np.zeros((first, 2), np.int64)
+        self._key, self._kept_L2 = (order, longest), regions
         return regions
 
 
