@@ -95,7 +95,6 @@ class Floor(_Body):
     files: int = 0
     late_files: int = 0
     waiting: str = ""
-    names: list[str] = field(default_factory=list)
 
     def state(self) -> FloorState:
         """What others see."""

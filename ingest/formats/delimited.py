@@ -73,8 +73,8 @@ class DelimitedFormat:
         names = self._names(folder, split.file)
         if names is None:
             return
-        begin = int(resume["byte"]) if resume else split.begin
-        row = int(resume["row"]) if resume else split.first_row
+        begin = int((resume or {}).get("byte", split.begin))
+        row = int((resume or {}).get("row", split.first_row))
         for block in blocks(folder, split.file, begin, split.end, self._dialect.quote):
             first = self._after_header(block) if block.offset == 0 else block
             for piece in self._pieces(first):

@@ -47,7 +47,7 @@ class ParquetFormat:
             parquet = self._open(handle)
             sources = self._sources(parquet.schema_arrow, split.file)
             groups, row = range(split.begin, split.end), split.first_row
-            start = int(resume["row"]) if resume else row
+            start = int((resume or {}).get("row", row))
             while groups and row + parquet.metadata.row_group(groups[0]).num_rows <= start:
                 row += parquet.metadata.row_group(groups[0]).num_rows
                 groups = groups[1:]
