@@ -1,0 +1,34 @@
+"""``headrace demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.app import Options, app
+from headrace.cli.output import show
+from headrace.cli.specs import Json
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="New folder. Default: a temporary one.")
+    ] = None,
+    example: Annotated[str, typer.Option(metavar="NAME", help="movielens or shop.")] = "movielens",
+    as_json: Json = False,
+) -> None:
+    """Run the whole chain on real data.
+
+    Files → log → join → features → model; then it shows how well the model predicts.
+
+    Example: headrace demo /tmp/demo
+    """
+    from headrace.demo import demo_text, run_demo, scores_of
+
+    options: Options = context.obj
+    result = run_demo(directory, example, options.settings(None), options.as_arguments())
+    show(result, demo_text(result, scores_of(result)), as_json=as_json)

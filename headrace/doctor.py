@@ -1,0 +1,166 @@
+"""``headrace doctor``: is this machine and this installation fit, and what to do where it is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from headrace import runtime
+from headrace.project import Project
+from headrace.quantities import format_size
+from streams.errors import HeadraceError
+
+DISTRIBUTION = "headrace"
+IMPORT_NAMES = (*runtime.PACKAGES, "headrace")
+PACKAGES = (
+    "numpy",
+    "pyarrow",
+    "numba",
+    "torch",
+    "pydantic",
+    "typer",
+    "rich",
+    "structlog",
+    "safetensors",
+    "xxhash",
+    "fsspec",
+)
+MIN_FREE_BYTES = 2 * 1024**3
+MIN_OPEN_FILES = 1024
+
+Level = Literal["ok", "note", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. ``bad``: Headrace will not work well; ``do`` says what to do."""
+
+    level: Level
+    what: str
+    do: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """JSON types."""
+        return asdict(self)
+
+
+def examine(project: Project | None) -> Iterator[Finding]:
+    """All findings, quickly: imports nothing heavy."""
+    yield _python()
+    yield from _versions()
+    yield from _import_names()
+    yield from _sqlite()
+    yield from _folders(project)
+    yield from _machine()
+    yield from _environment()
+
+
+def warm(run: Callable[[], None]) -> Finding:
+    """Compile the kernels once, by running a small chain from files to a model."""
+    began_s = time.monotonic()
+    run()
+    cache = os.environ["NUMBA_CACHE_DIR"]
+    return Finding("ok", f"kernels compiled and run in {time.monotonic() - began_s:.1f} s; kept in {cache}")
+
+
+def _python() -> Finding:
+    text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    if platform.system() != "Linux":
+        return Finding("bad", text, "Headrace is made for Linux.")
+    return Finding("ok", text)
+
+
+def _versions() -> Iterator[Finding]:
+    found, missing = [], []
+    for name in (DISTRIBUTION, *PACKAGES):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    yield Finding("ok", ", ".join(found))
+    if missing:
+        yield Finding("bad", f"not installed: {', '.join(missing)}", "Install headrace again: make setup.")
+
+
+def _import_names() -> Iterator[Finding]:
+    """Names such as ``cache`` are short: another distribution could shadow them."""
+    foreign = []
+    for name in IMPORT_NAMES:
+        spec = importlib.util.find_spec(name)
+        folder = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
+        if folder != runtime.ROOT:
+            foreign.append(f"{name} from {folder or 'nowhere'}")
+    if foreign:
+        do = "Another package or a folder on PYTHONPATH shadows them; use a virtual environment of its own."
+        yield Finding("bad", f"imported from elsewhere: {', '.join(foreign)}", do)
+    else:
+        yield Finding("ok", f"{', '.join(IMPORT_NAMES)} come from {runtime.ROOT}")
+
+
+def _sqlite() -> Iterator[Finding]:
+    from streams.embedded.log import sqlite_version_note
+
+    note = sqlite_version_note(sqlite3.sqlite_version_info)
+    if note:
+        yield Finding("note", note)
+    else:
+        yield Finding("ok", f"SQLite {sqlite3.sqlite_version}")
+
+
+def _folders(project: Project | None) -> Iterator[Finding]:
+    try:
+        yield Finding("ok", f"compiled kernels can be kept in {runtime.kernel_cache(os.environ)}")
+    except HeadraceError as error:
+        yield Finding("bad", error.got, error.do)
+    folder = project.root if project else Path.cwd()
+    if os.access(folder, os.W_OK | os.X_OK):
+        yield Finding("ok", f"{folder} can be written")
+    else:
+        yield Finding("bad", f"{folder} cannot be written", "The log and checkpoints lie in it: change its rights.")
+    free = shutil.disk_usage(folder).free
+    text = f"{format_size(free)} free in {folder}"
+    yield (
+        Finding("ok", text)
+        if free >= MIN_FREE_BYTES
+        else Finding("note", text, f"At least {format_size(MIN_FREE_BYTES)} is advised.")
+    )
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("ok", f"{os.cpu_count()} cores, {len(os.sched_getaffinity(0))} usable")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < MIN_OPEN_FILES:
+        yield Finding("note", f"at most {soft} open files", f"ulimit -n {MIN_OPEN_FILES}")
+    else:
+        yield Finding("ok", f"up to {soft} open files")
+    size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if size != resource.RLIM_INFINITY:
+        yield Finding("note", f"files may have at most {format_size(size)}", "ulimit -f unlimited")
+    try:
+        mode = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        yield Finding("note", "transparent huge pages: unknown", "Large tables are faster with them.")
+        return
+    active = mode.partition("[")[2].partition("]")[0]
+    if active == "never":
+        do = "Large tables are faster with them: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root)"
+        yield Finding("note", "transparent huge pages: never", do)
+    else:
+        yield Finding("ok", f"transparent huge pages: {active}")
+
+
+def _environment() -> Iterator[Finding]:
+    try:
+        runtime.refuse(os.environ)
+    except HeadraceError as error:
+        yield Finding("bad", error.got, error.do)

@@ -1,0 +1,105 @@
+"""The role ingest: a planner and a reader for each feed of a live view; upkeep of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments import names
+from experiments.feed import Feed
+from headrace import logs
+from headrace.endings import Ending, closed_feeds
+from headrace.look import Look
+from headrace.roles.loop import Made, Parts
+from ingest.planner import Planner
+from ingest.reader import Reader
+from ingest.status import FeedReport
+
+logger = logs.get("ingest")
+
+
+class IngestRole:
+    """See the module."""
+
+    name = "ingest"
+
+    def __init__(self, parts: Parts, look: Look, ending: Ending) -> None:
+        self._parts, self._look, self._ending = parts, look, ending
+        self._config = parts.settings.ingest_config()
+        self._reports: dict[str, FeedReport | None] = {}
+        self._closed: set[str] = set()
+
+    def wanted(self) -> Mapping[tuple[str, str], Made]:
+        """A planner and a reader for each feed."""
+        made: dict[tuple[str, str], Made] = {}
+        for name, feed in self._look.live_feeds().items():
+            made["planner", name] = Made(feed, lambda feed=feed: self._planner(feed))  # type: ignore[misc]
+            made["reader", name] = Made(feed, lambda feed=feed: self._reader(feed))  # type: ignore[misc]
+        return made
+
+    def upkeep(self) -> None:
+        """Retention and compaction of the log; counts of the feeds."""
+        self._parts.log.maintain()
+        self._reports = self._look.feeds()
+        fresh = {name for name, report in self._reports.items() if report and report.closed} - self._closed
+        if fresh:
+            closed = closed_feeds({name: self._reports[name] for name in sorted(fresh)})
+            logger.info(f"closed feeds: {closed}. Files added later will be counted as late.")
+            self._closed |= fresh
+
+    def over(self) -> bool:
+        """As the ending says."""
+        return self._ending.ingest_over()
+
+    def waiting(self) -> str:
+        """Nothing published, or what the planners say."""
+        if not self._reports:
+            return "for an experiment to be published: headrace publish experiments/NAME.yaml"
+        reasons = {name: report.waiting for name, report in self._reports.items() if report and report.waiting}
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+    def drain(self) -> None:
+        """Everything that counts is in the log."""
+        self.upkeep()
+
+    def report(self) -> dict[str, Any]:
+        """Counts by feed."""
+        return {
+            "feeds": {
+                name: {
+                    "files": report.files,
+                    "rows": report.rows,
+                    "rejected": report.rejected,
+                    "late": report.late,
+                    "closed": report.closed,
+                    "calm": report.calm,
+                }
+                for name, report in self._reports.items()
+                if report
+            }
+        }
+
+    def _planner(self, feed: Feed) -> Planner:
+        return Planner(
+            self._parts.log,
+            feed,
+            folder_of(self._parts, feed),
+            self._config,
+            clock=self._parts.clock,
+            may_close=self._ending.may_close,
+            lag_groups=lambda: self._lag_groups(feed),
+        )
+
+    def _reader(self, feed: Feed) -> Reader:
+        return Reader(self._parts.log, feed, folder_of(self._parts, feed), self._config, clock=self._parts.clock)
+
+    def _lag_groups(self, feed: Feed) -> Sequence[str]:
+        """Groups of live views that read the rows of this feed."""
+        views = self._parts.registry.views()
+        return [names.join_group(view.name) for view in views if view.sample.feed == feed.feed]
+
+
+def folder_of(parts: Parts, feed: Feed) -> str:
+    """The folder of a feed: a URL as it is, a path relative to the project."""
+    url = feed.files.url
+    return url if "://" in url else str(parts.project.root / url)

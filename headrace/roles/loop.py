@@ -1,0 +1,191 @@
+"""The loop of every role: make workers for what is live, let them work until nothing moves, wait for the log.
+
+Nothing here knows what a stage does; the roles do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from experiments.registry import Registry
+from headrace import logs
+from headrace.project import Project
+from headrace.reporting import Reporter
+from headrace.settings import Settings
+from headrace.stopping import Stop
+from streams.contracts import Clock, Log, Worker
+from streams.errors import Fenced, HeadraceError
+
+WAIT_S = 0.2
+REPORT_S = 1.0
+SAY_S = 10.0
+RENEW_S = 1.0
+
+logger = logs.get("role")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every role works with."""
+
+    project: Project
+    settings: Settings
+    log: Log
+    registry: Registry
+    clock: Clock
+    reporter: Reporter
+    stop: Stop
+
+
+class Role(Protocol):
+    """One of ingest, preprocess, train."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        ...
+
+    def wanted(self) -> Mapping[tuple[str, str], Made]:
+        """Workers for what is live now."""
+
+    def upkeep(self) -> None:
+        """Called about once a second."""
+
+    def over(self) -> bool:
+        """Whether the role may end; asked when no worker found anything to do."""
+
+    def waiting(self) -> str:
+        """What it waits for, for people; empty if for nothing."""
+
+    def drain(self) -> None:
+        """Make durable what is done; the loop is over."""
+
+    def report(self) -> dict[str, Any]:
+        """For progress lines; JSON types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How to make a worker, and what it is made of: another ``content`` needs another worker."""
+
+    content: object
+    make: Callable[[], Worker]
+
+
+@dataclass(slots=True)
+class Workers:
+    """The workers of a role, by what they do and for what: ``("reader", "ratings")``."""
+
+    _running: dict[tuple[str, str], tuple[object, Worker]] = field(default_factory=dict)
+    _not_before_s: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def follow(self, wanted: Mapping[tuple[str, str], Made]) -> list[tuple[str, str]]:
+        """Make those that are missing, close those that are not wanted; the keys of the latter."""
+        gone = [
+            key for key, (content, _) in self._running.items() if key not in wanted or wanted[key].content != content
+        ]
+        for key in gone:
+            self._running.pop(key)[1].close()
+        for key, made in wanted.items():
+            if key not in self._running and time.monotonic() >= self._not_before_s.get(key, 0.0):
+                self._running[key] = (made.content, made.make())
+        return [key for key in gone if key not in wanted]
+
+    def step(self) -> bool:
+        """Let each do some work. A worker that lost its right to write is closed, and made again a little later."""
+        moved = False
+        for key, (_, worker) in list(self._running.items()):
+            try:
+                moved = worker.step() or moved
+            except HeadraceError as error:
+                if not (isinstance(error, Fenced) or error.retriable):
+                    raise
+                logger.warning("begins again", worker=" ".join(key), why=str(error))
+                worker.close()
+                del self._running[key]
+                self._not_before_s[key] = time.monotonic() + RENEW_S
+        return moved
+
+    def missing(self, wanted: Mapping[tuple[str, str], Made]) -> bool:
+        """Whether one has to be made."""
+        return any(key not in self._running for key in wanted)
+
+    def reports(self) -> dict[tuple[str, str], dict[str, object]]:
+        """Of each."""
+        return {key: worker.report() for key, (_, worker) in self._running.items()}
+
+    def close(self) -> None:
+        """Close all."""
+        for _, worker in self._running.values():
+            worker.close()
+        self._running.clear()
+
+
+def run_role(role: Role, parts: Parts, workers: Workers) -> int:
+    """Run until the role is over or a signal came; the exit code."""
+    pulse = _Pulse(role, parts)
+    wanted: Mapping[tuple[str, str], Made] = {}
+    first = True
+    try:
+        while parts.stop.signal is None:
+            if pulse.look_due():
+                if parts.registry.refresh() or first:
+                    wanted, first = role.wanted(), False
+                    workers.follow(wanted)
+                elif workers.missing(wanted):
+                    workers.follow(wanted)
+            moved = workers.step()
+            pulse.beat(moved)
+            if moved:
+                continue
+            if role.over():
+                break
+            parts.log.wait(WAIT_S)
+        role.drain()
+        pulse.last()
+    finally:
+        workers.close()
+    return parts.stop.exit_code
+
+
+class _Pulse:
+    """What a role does now and then: look for news, upkeep, reports, a line about what it waits for."""
+
+    def __init__(self, role: Role, parts: Parts) -> None:
+        self._role, self._parts = role, parts
+        self._look_s = self._report_s = 0.0
+        self._say_s = time.monotonic() + SAY_S
+        self._moved = 0
+
+    def look_due(self) -> bool:
+        """Five times a second at most."""
+        if time.monotonic() < self._look_s:
+            return False
+        self._look_s = time.monotonic() + WAIT_S
+        return True
+
+    def beat(self, moved: bool) -> None:
+        """After each round of the loop."""
+        self._moved += moved
+        now_s = time.monotonic()
+        if now_s >= self._report_s:
+            self._report_s = now_s + REPORT_S
+            self._role.upkeep()
+            self._report()
+        if moved:
+            self._say_s = now_s + SAY_S
+        elif now_s >= self._say_s:
+            self._say_s = now_s + SAY_S
+            if waiting := self._role.waiting():
+                logger.info(f"waits {waiting}")
+
+    def last(self) -> None:
+        """The last report, so that the end is seen."""
+        self._report()
+
+    def _report(self) -> None:
+        self._parts.reporter.report({"role": self._role.name, "moved": self._moved, **self._role.report()})
+        self._moved = 0

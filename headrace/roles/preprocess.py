@@ -1,0 +1,70 @@
+"""The role preprocess: a join worker for each live view, a featurizer for each live version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import names
+from headrace.endings import Ending
+from headrace.look import Look
+from headrace.roles.loop import Made, Parts, Workers
+from preprocess.featurize.worker import FeaturizeWorker
+from preprocess.join.worker import JoinWorker
+
+
+class PreprocessRole:
+    """See the module."""
+
+    name = "preprocess"
+
+    def __init__(self, parts: Parts, look: Look, ending: Ending, workers: Workers) -> None:
+        self._parts, self._look, self._ending, self._workers = parts, look, ending, workers
+        self._config = parts.settings.preprocess_config()
+        self._known: set[tuple[str, int]] = set()
+
+    def wanted(self) -> Mapping[tuple[str, str], Made]:
+        """Joins first: what they put out is featurized in the same round."""
+        log, clock, config = self._parts.log, self._parts.clock, self._config
+        made: dict[tuple[str, str], Made] = {}
+        for view in self._parts.registry.views():
+            made["join", view.name] = Made(view, lambda view=view: JoinWorker(log, view, config, clock=clock))  # type: ignore[misc]
+        live = self._parts.registry.live()
+        for version in live:
+            make = lambda version=version: FeaturizeWorker(log, version, config, clock=clock)  # noqa: E731
+            made["featurize", version.label] = Made(version.hash, make)
+        self._forget_retired({(version.name, version.number) for version in live})
+        return made
+
+    def upkeep(self) -> None:
+        """Nothing."""
+
+    def over(self) -> bool:
+        """As the ending says."""
+        return self._ending.preprocess_over()
+
+    def waiting(self) -> str:
+        """Nothing published, or what the workers say."""
+        reports = self._workers.reports()
+        if not reports:
+            return "for an experiment to be published: headrace publish experiments/NAME.yaml"
+        reasons = {" ".join(key): report.get("waiting") for key, report in reports.items() if report.get("waiting")}
+        return "; ".join(f"{reason} ({name})" for name, reason in reasons.items())
+
+    def drain(self) -> None:
+        """What is not committed is made again from the log."""
+
+    def report(self) -> dict[str, Any]:
+        """Rows put out, by worker."""
+        rows: dict[str, dict[str, int]] = {"join": {}, "featurize": {}}
+        for (kind, name), report in self._workers.reports().items():
+            partitions = report["partitions"]
+            assert isinstance(partitions, dict)
+            rows[kind][name] = sum(part["rows"] for part in partitions.values())
+        return {"rows": rows}
+
+    def _forget_retired(self, live: set[tuple[str, int]]) -> None:
+        """A worker may have committed between the retiring and the end of its work."""
+        for name, number in self._known - live:
+            self._parts.log.delete_group(names.featurize_group(name, number))
+        self._known = live

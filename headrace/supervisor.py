@@ -1,0 +1,196 @@
+"""A tree of processes: starts children, starts them again when they die, ends when they have ended.
+
+Death by a signal is never permanent. Only exit codes 2 to 5 end the tree: the children cannot do better next time.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from headrace import logs
+from headrace.children import Child, ChildSpec
+from headrace.stopping import DRAIN_S, Stop
+from streams.errors import EXIT_INCOMPATIBLE, EXIT_USAGE, HeadraceError
+
+TICK_S = 0.1
+KILL_AFTER_S = DRAIN_S + 1.0
+
+logger = logs.get("supervisor")
+
+
+class ChildFailed(HeadraceError):
+    """A child ended with an error that another start cannot cure."""
+
+    def __init__(self, name: str, code: int, error: Mapping[str, Any] | None) -> None:
+        body = error or {}
+        super().__init__(
+            expected=str(body.get("expected", f"the process {name} to run")),
+            got=str(body.get("got", f"exit code {code}")),
+            where=str(body.get("where", name)),
+            do=str(body.get("do", "See its messages above.")),
+        )
+        self.exit_code = code
+
+
+class Watcher(Protocol):
+    """Sees what children say."""
+
+    def report(self, child: str, report: dict[str, Any]) -> None:
+        """A report of a child."""
+
+    def text(self, child: str, line: str) -> None:
+        """A line that a child wrote to stderr."""
+
+    def tick(self) -> None:
+        """Called about ten times a second."""
+
+
+class Supervisor:
+    """Runs what ``wanted`` names.
+
+    Args:
+        prefix: command line up to a child's own arguments. environment: of the children.
+        wanted: children that shall run now; called about twice a second. A running child that is no longer wanted is
+            asked to stop; one that ended with 0 is started again only if ``forever``.
+        forever: whether children never end by themselves.
+    """
+
+    def __init__(
+        self,
+        prefix: Sequence[str],
+        environment: Mapping[str, str],
+        wanted: Callable[[], Sequence[ChildSpec]],
+        watcher: Watcher,
+        *,
+        forever: bool,
+    ) -> None:
+        self._prefix, self._environment = prefix, environment
+        self._wanted, self._watcher, self._forever = wanted, watcher, forever
+        self._children: dict[str, Child] = {}
+        self._done: set[str] = set()
+        self._selector = selectors.DefaultSelector()
+        self._look_s = 0.0
+
+    def run(self, stop: Stop, *, on_stopping: Callable[[], None]) -> None:
+        """Until all children have ended, or ``stop``. Raises ``ChildFailed``."""
+        try:
+            while stop.signal is None:
+                self._follow_wanted()
+                if self._children and self._done >= set(self._children):
+                    return
+                self._start_due()
+                self._attend(TICK_S)
+            logger.info("stopping", signal=signal.Signals(stop.signal).name)
+        finally:
+            on_stopping()
+            self._end_all()
+            self._selector.close()
+
+    def _follow_wanted(self) -> None:
+        if time.monotonic() < self._look_s:
+            return
+        self._look_s = time.monotonic() + 0.5
+        wanted = {spec.name: spec for spec in self._wanted()}
+        fresh = wanted.keys() - self._children.keys()
+        if fresh and self._children:
+            self._done.clear()  # there is work again for those that had ended
+        for name in sorted(fresh):
+            self._children[name] = Child(wanted[name], self._prefix, self._environment)
+        for name in self._children.keys() - wanted.keys():
+            self._dismiss(name, self._children[name])
+
+    def _dismiss(self, name: str, child: Child) -> None:
+        """It is not wanted any more. It notices by itself; one that does not is asked once."""
+        if child.process is None:
+            del self._children[name]
+            self._done.discard(name)
+        elif child.dismissed_s is None:
+            child.dismissed_s = time.monotonic()
+        elif time.monotonic() > child.dismissed_s + DRAIN_S and not child.asked:
+            child.asked = True
+            child.process.terminate()
+
+    def _start_due(self) -> None:
+        for name, child in self._children.items():
+            if name in self._done or not child.due():
+                continue
+            process = child.start()
+            for pipe in (process.stdout, process.stderr):
+                assert pipe is not None
+                self._selector.register(pipe, selectors.EVENT_READ, child)
+            logger.info("started" if child.starts == 1 else "started again", child=name, pid=process.pid)
+
+    def _attend(self, timeout_s: float) -> None:
+        """Read what comes, and notice who ended."""
+        for key, _ in self._selector.select(timeout_s):
+            if not self._read(key.data, key.fd):
+                self._selector.unregister(key.fileobj)
+        for name, child in list(self._children.items()):
+            if child.process is not None and child.process.poll() is not None:
+                self._ended(name, child, child.process)
+        self._watcher.tick()
+
+    def _read(self, child: Child, fd: int) -> bool:
+        name = child.spec.name
+        return child.read(
+            fd, lambda report: self._watcher.report(name, report), lambda line: self._watcher.text(name, line)
+        )
+
+    def _ended(self, name: str, child: Child, process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            if pipe in self._selector.get_map():
+                while self._read(child, pipe.fileno()) and self._more(pipe.fileno()):
+                    pass
+                self._selector.unregister(pipe)
+        error, code = child.error, process.returncode
+        child.ended()
+        if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE:
+            raise ChildFailed(name, code, error)
+        if code == 0 and not self._forever:
+            self._done.add(name)
+        if code == 0 and (not self._forever or child.dismissed_s is not None):
+            return
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        logger.warning(f"ended {how}; it is started again", child=name)
+
+    @staticmethod
+    def _more(fd: int) -> bool:
+        """Whether a pipe of a dead process still holds something; a grandchild may keep it open for ever."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(fd, selectors.EVENT_READ)
+            return bool(selector.select(0))
+
+    def _end_all(self) -> None:
+        running = [child.process for child in self._children.values() if child.process is not None]
+        for process in running:
+            process.terminate()
+        deadline_s = time.monotonic() + KILL_AFTER_S
+        while time.monotonic() < deadline_s and any(process.poll() is None for process in running):
+            for key, _ in self._selector.select(TICK_S):
+                if not self._read(key.data, key.fd):
+                    self._selector.unregister(key.fileobj)
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+        for child in self._children.values():
+            if child.process is not None:
+                child.process.wait()
+                self._forget(child)
+
+    def _forget(self, child: Child) -> None:
+        assert child.process is not None
+        for pipe in (child.process.stdout, child.process.stderr):
+            assert pipe is not None
+            if pipe in self._selector.get_map():
+                self._selector.unregister(pipe)
+        child.ended()
+
+    def pids(self) -> dict[str, int]:
+        """Of running children."""
+        return {name: child.pid for name, child in self._children.items() if child.pid is not None}
