@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cache.memory import MemoryTier
-from cache.prefetch import Prefetcher
-from cache.tiers import TieredCache
 
+from cache.contracts import Counters, Key
 from experiments.experiment import Experiment
 from experiments.feed import Feed
 from experiments.names import dead_letters, exp
@@ -176,10 +174,14 @@ class World:
 
     def trainer(self, **options: Any) -> Trainer:
         config = Config(str(self.path / "checkpoints"), **(self.settings | options.pop("config", {})))
-        return Trainer(self.log, self.version, config, no_cache(), clock=self.clock, **options)
+        return Trainer(self.log, self.version, config, NoCache(), clock=self.clock, **options)
 
     def ahead(self) -> dict[str, Any]:
         """Options of a trainer that reads ahead through a small cache."""
+        from cache.memory import MemoryTier
+        from cache.prefetch import Prefetcher
+        from cache.tiers import TieredCache
+
         cache = TieredCache([MemoryTier(50_000)])
         return {"make_reader": lambda topic: Prefetcher(self.log, topic, cache, max_bytes=4096, poll_bytes=4096)}
 
@@ -198,8 +200,17 @@ class World:
         self.log.close()
 
 
-def no_cache() -> TieredCache:
-    return TieredCache([])
+class NoCache:
+    """``cache.contracts.Cache`` that keeps nothing."""
+
+    def get_or_load(self, key: Key, loader: Callable[[], bytes | memoryview]) -> bytes | memoryview:
+        return loader()
+
+    def counters(self) -> dict[str, Counters]:
+        return {}
+
+    def close(self) -> None:
+        pass
 
 
 def run(trainer: Trainer, most: int = 1_000) -> None:
