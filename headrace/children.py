@@ -142,4 +142,4 @@ def report_failure(error: BaseException) -> None:
 
 def this_program() -> list[str]:
     """How to start headrace again."""
-    return [sys.executable, "-m", "headrace"]
+    return [sys.executable, "-P", "-m", "headrace"]

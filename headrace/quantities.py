@@ -29,7 +29,7 @@ def format_size(num_bytes: int) -> str:
     while abs(value) >= 1024 and len(units) > 1:
         value /= 1024
         units.pop(0)
-    return f"{value:.3g} {units[0]}"
+    return f"{value:.0f} {units[0]}" if value >= 100 or value == int(value) else f"{value:.3g} {units[0]}"
 
 
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size)]

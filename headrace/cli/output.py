@@ -49,7 +49,7 @@ def error_text(error: HeadraceError) -> str:
         return f"headrace: {error}"  # it lists several problems itself
     return "\n".join(
         [
-            f"headrace: {error.got}",
+            f"headrace: {type(error).__name__}",
             f"  expected  {error.expected}",
             f"  got       {error.got}",
             f"  where     {error.where}",
@@ -68,6 +68,9 @@ def report_error(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     if hasattr(error, "format_message"):  # the command line itself was wrong
+        if type(error).__name__ == "NoArgsIsHelpError":
+            note(str(error.format_message()))
+            return EXIT_USAGE
         context = getattr(error, "ctx", None)
         command = getattr(context, "command_path", "headrace")
         message, do = str(error.format_message()), f"{command} --help shows what there is."

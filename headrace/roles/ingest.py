@@ -27,7 +27,7 @@ class IngestRole:
         self._parts, self._look, self._ending = parts, look, ending
         self._config = parts.settings.ingest_config()
         self._reports: dict[str, FeedReport | None] = {}
-        self._closed: set[str] = set()
+        self._closed = {name for name, report in look.feeds().items() if report and report.closed}
 
     def wanted(self) -> Mapping[tuple[str, str], Made]:
         """A planner and a reader for each feed."""

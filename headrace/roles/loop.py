@@ -82,17 +82,15 @@ class Workers:
     _running: dict[tuple[str, str], tuple[object, Worker]] = field(default_factory=dict)
     _not_before_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def follow(self, wanted: Mapping[tuple[str, str], Made]) -> list[tuple[str, str]]:
-        """Make those that are missing, close those that are not wanted; the keys of the latter."""
-        gone = [
-            key for key, (content, _) in self._running.items() if key not in wanted or wanted[key].content != content
-        ]
-        for key in gone:
-            self._running.pop(key)[1].close()
+    def follow(self, wanted: Mapping[tuple[str, str], Made]) -> None:
+        """Make those that are missing, close those that are not wanted or made of something else."""
+        for key, (content, worker) in list(self._running.items()):
+            if key not in wanted or wanted[key].content != content:
+                del self._running[key]
+                worker.close()
         for key, made in wanted.items():
             if key not in self._running and time.monotonic() >= self._not_before_s.get(key, 0.0):
                 self._running[key] = (made.content, made.make())
-        return [key for key in gone if key not in wanted]
 
     def step(self) -> bool:
         """Let each do some work. A worker that lost its right to write is closed, and made again a little later."""
@@ -109,10 +107,6 @@ class Workers:
                 self._not_before_s[key] = time.monotonic() + RENEW_S
         return moved
 
-    def missing(self, wanted: Mapping[tuple[str, str], Made]) -> bool:
-        """Whether one has to be made."""
-        return any(key not in self._running for key in wanted)
-
     def reports(self) -> dict[tuple[str, str], dict[str, object]]:
         """Of each."""
         return {key: worker.report() for key, (_, worker) in self._running.items()}
@@ -127,16 +121,13 @@ class Workers:
 def run_role(role: Role, parts: Parts, workers: Workers) -> int:
     """Run until the role is over or a signal came; the exit code."""
     pulse = _Pulse(role, parts)
-    wanted: Mapping[tuple[str, str], Made] = {}
-    first = True
+    wanted: Mapping[tuple[str, str], Made] | None = None
     try:
         while parts.stop.signal is None:
             if pulse.look_due():
-                if parts.registry.refresh() or first:
-                    wanted, first = role.wanted(), False
-                    workers.follow(wanted)
-                elif workers.missing(wanted):
-                    workers.follow(wanted)
+                news = parts.registry.refresh()
+                wanted = role.wanted() if news or wanted is None else wanted
+                workers.follow(wanted)
             moved = workers.step()
             pulse.beat(moved)
             if moved:

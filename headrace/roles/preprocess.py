@@ -22,6 +22,7 @@ class PreprocessRole:
         self._parts, self._look, self._ending, self._workers = parts, look, ending, workers
         self._config = parts.settings.preprocess_config()
         self._known: set[tuple[str, int]] = set()
+        self._live: set[tuple[str, int]] = set()
 
     def wanted(self) -> Mapping[tuple[str, str], Made]:
         """Joins first: what they put out is featurized in the same round."""
@@ -33,11 +34,14 @@ class PreprocessRole:
         for version in live:
             make = lambda version=version: FeaturizeWorker(log, version, config, clock=clock)  # noqa: E731
             made["featurize", version.label] = Made(version.hash, make)
-        self._forget_retired({(version.name, version.number) for version in live})
+        self._live = {(version.name, version.number) for version in live}
         return made
 
     def upkeep(self) -> None:
-        """Nothing."""
+        """Remove the groups of retired versions: a worker may have committed after they were removed."""
+        for name, number in self._known - self._live:
+            self._parts.log.delete_group(names.featurize_group(name, number))
+        self._known = self._live
 
     def over(self) -> bool:
         """As the ending says."""
@@ -62,9 +66,3 @@ class PreprocessRole:
             assert isinstance(partitions, dict)
             rows[kind][name] = sum(part["rows"] for part in partitions.values())
         return {"rows": rows}
-
-    def _forget_retired(self, live: set[tuple[str, int]]) -> None:
-        """A worker may have committed between the retiring and the end of its work."""
-        for name, number in self._known - live:
-            self._parts.log.delete_group(names.featurize_group(name, number))
-        self._known = live

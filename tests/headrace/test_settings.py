@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cache.contracts import Config as CacheConfig
+from experiments.errors import SpecError
+from headrace.quantities import format_size, parse_size
+from headrace.settings import load_settings
+from ingest.contracts import Config as IngestConfig
+from preprocess.contracts import Config as PreprocessConfig
+from trainer.contracts import Config as TrainConfig
+
+
+def file_with(path: Path, text: str) -> Path:
+    file = path / "headrace.yaml"
+    file.write_text(text)
+    return file
+
+
+def problem(*args: Path | None, environment: dict[str, str] | None = None, flags: tuple[str, ...] = ()) -> str:
+    with pytest.raises(SpecError) as caught:
+        load_settings(args[0] if args else None, environment=environment or {}, flags=flags)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_defaults_are_those_of_the_stages() -> None:
+    settings = load_settings(None, environment={})
+    assert settings.ingest_config() == IngestConfig()
+    assert settings.preprocess_config() == PreprocessConfig()
+    assert settings.cache_config() == CacheConfig()
+    assert settings.train_config(Path("/c"), {}) == TrainConfig("/c")
+
+
+def test_later_sources_win_one_value_at_a_time(tmp_path: Path) -> None:
+    file = file_with(tmp_path, "train: {keep: 5, threads: 2, bad_steps: 7}\ningest:\n  max_lag: 1GiB\n")
+    environment = {"HEADRACE_TRAIN__KEEP": "6", "HEADRACE_TRAIN__THREADS": "3", "HOME": "/"}
+    settings = load_settings(file, environment=environment, flags=("train.keep=9", "log.durability=power"))
+    train = settings.train
+    assert (train.keep, train.threads, train.bad_steps) == (9, 3, 7)
+    assert settings.ingest_config().max_lag_bytes == 1 << 30
+    assert settings.log.durability == "power"
+
+
+def test_units(tmp_path: Path) -> None:
+    file = file_with(
+        tmp_path, "ingest: {ahead: 2h, list_every: 500ms, split_size: 1048576}\nlog: {session_timeout: 30s}"
+    )
+    settings = load_settings(file, environment={})
+    config = settings.ingest_config()
+    assert (config.ahead_us, config.listing_s, config.split_bytes) == (7_200_000_000, 0.5, 1 << 20)
+    assert settings.log.session_timeout == 30_000_000
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "\n  # one\n\n"])
+def test_a_file_without_settings_is_fine(tmp_path: Path, text: str) -> None:
+    assert load_settings(file_with(tmp_path, text), environment={}) == load_settings(None, environment={})
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("\ntrian: {keep: 3}\n", ("headrace.yaml:2", "'trian'", "Did you mean 'train'?")),
+        ("train:\n  keep: 3\n  thread: 2\n", ("headrace.yaml:3", "'thread'", "Did you mean 'threads'?")),
+        ("train: {keep: zero}", ("headrace.yaml:1", "(train.keep)", "'zero'")),
+        ("train: {keep: 0}", ("(train.keep)", "greater than or equal to 1", "got 0")),
+        ("ingest: {max_lag: much}", ("(ingest.max_lag)", "64MiB", "'much'")),
+        ("log: {durability: powr}", ("(log.durability)", "Did you mean 'power'?")),
+        ("log: process", ("headrace.yaml:1", "(log)")),
+        ("train: {keep: 3, keep: 4}", ("'keep'", "once")),
+        ("- a", ("headrace.yaml:1", "a list")),
+        ("train: {keep: 3", ("headrace.yaml:1", "YAML")),
+    ],
+)
+def test_what_is_wrong_is_placed(tmp_path: Path, text: str, parts: tuple[str, ...]) -> None:
+    found = problem(file_with(tmp_path, text))
+    assert all(part in found for part in parts), found
+
+
+def test_variables_are_checked_too() -> None:
+    found = problem(environment={"HEADRACE_TRAIN__KEPT": "4"})
+    assert "the variable HEADRACE_TRAIN__KEPT" in found
+    assert "Did you mean 'keep'?" in found
+    assert "HEADRACE_TRIAN" in problem(environment={"HEADRACE_TRIAN__KEEP": "4"})
+    assert "got 'two'" in problem(environment={"HEADRACE_TRAIN__KEEP": "two"})
+    assert "HEADRACE_TRAIN" in problem(environment={"HEADRACE_TRAIN": "4", "HEADRACE_TRAIN__KEEP": "3"})
+
+
+def test_flags_are_checked_too() -> None:
+    assert "Did you mean 'keep'?" in problem(flags=("train.kep=3",))
+    assert "NAME=VALUE" in problem(flags=("train.keep",))
+    assert "--set train.keep" in problem(flags=("train.keep=no",))
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    found = problem(file_with(tmp_path, "trian: 1\ntrain: {keep: no}\n"), flags=("cache.memory=x",))
+    assert "3 problems" in found
+
+
+def test_variables_of_tests_are_no_settings() -> None:
+    environment = {"HEADRACE_KILL_AT": "x:1", "HEADRACE_LEDGER": "/l", "HEADRACE_REQUIRE_SERVICES": "1"}
+    settings = load_settings(None, environment=environment)
+    assert settings.train_config(Path("/c"), environment).ledger == "/l"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GiB", 4 << 30), ("64 MiB", 64 << 20), ("1.5kb", 1500), ("7", 7), (7, 7), ("0", 0)]
+)
+def test_sizes(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "4 GiBs", "-1", -1, True, None, "GiB", 1.5])
+def test_no_sizes(text: object) -> None:
+    with pytest.raises(ValueError, match="expected a size"):
+        parse_size(text)
+
+
+def test_sizes_for_people() -> None:
+    assert [format_size(n) for n in (0, 1023, 1536, 4 << 30)] == ["0 B", "1023 B", "1.5 KiB", "4 GiB"]
