@@ -1,13 +1,17 @@
-"""Rows → partitions by the hash of their key; order inside a partition stays."""
+"""Rows → partitions, by the hash of their key or in turn; order inside a partition stays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
+from experiments.feed import Feed
 from ingest.kernels import keys as kernels
+from ingest.verdicts import Int64
 
 UInt64 = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -69,13 +73,53 @@ def key_hashes_reference(columns: Sequence[pa.Array]) -> list[int]:
     return out
 
 
-def divide(batch: pa.RecordBatch, key: Sequence[str], partitions: int) -> list[tuple[int, pa.RecordBatch]]:
-    """(partition, its rows in order) of a batch without null keys; partitions without rows are left out. New memory."""
+class Spread(Protocol):
+    """Which partition a row goes to: a function of the row's key, or of its file and number; never of anything else."""
+
+    def divide(self, batch: pa.RecordBatch, file: str, rows_N: Int64) -> list[tuple[int, pa.RecordBatch]]:
+        """(partition, its rows in order) of rows without null keys; partitions without rows are left out. New memory."""
+
+
+class ByKey:
+    """By the hash of the key: rows of one key lie in one partition, as joins need it."""
+
+    def __init__(self, key: Sequence[str], partitions: int) -> None:
+        self._key, self._partitions = tuple(key), partitions
+
+    def divide(self, batch: pa.RecordBatch, file: str, rows_N: Int64) -> list[tuple[int, pa.RecordBatch]]:
+        """By ``key_hashes`` modulo the partitions."""
+        hashes = key_hashes([batch.column(name) for name in self._key]) if batch.num_rows else np.empty(0, np.uint64)
+        return _divided(batch, hashes, self._partitions)
+
+
+class InTurn:
+    """Dealt out in turn by the row's number in its file; each file begins at a partition that its path gives.
+
+    For feeds without buckets of event time: there partitions advance by rows, and nothing but an even deal keeps them at the
+    same moment (``docs/decisions/0007``).
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+
+    def divide(self, batch: pa.RecordBatch, file: str, rows_N: Int64) -> list[tuple[int, pa.RecordBatch]]:
+        """By (xxh3-64 of the path + row number) modulo the partitions."""
+        first = xxhash.xxh3_64_intdigest(file.encode()) % self._partitions
+        return _divided(batch, (rows_N + first).astype(np.uint64), self._partitions)
+
+
+def spread_of(feed: Feed) -> Spread:
+    """How a feed's rows are spread: by key, or in turn where ``cuts.every`` is off. Side tables by key."""
+    if feed.cuts.every is None and not feed.snapshot:
+        return InTurn(feed.partitions)
+    return ByKey(feed.key, feed.partitions)
+
+
+def _divided(batch: pa.RecordBatch, numbers_N: UInt64, partitions: int) -> list[tuple[int, pa.RecordBatch]]:
     if not batch.num_rows:
         return []
-    hashes = key_hashes([batch.column(name) for name in key])
     order, ends = np.empty(batch.num_rows, np.int64), np.empty(partitions, np.int64)
-    kernels.order_by_partition(hashes, partitions, order, ends)
+    kernels.order_by_partition(numbers_N, partitions, order, ends)
     sorted_rows = batch.take(pa.array(order))
     starts = np.concatenate([[0], ends[:-1]])
     return [

@@ -23,7 +23,7 @@ from ingest.contracts import ROWS, T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
 from ingest.formats.reading import STAGE, Part
-from ingest.partition import divide
+from ingest.partition import spread_of
 from ingest.records import Progress, Split, encode_resume
 from ingest.sources import Folder, FoundFile
 from ingest.verdicts import Bounds, judge, limit_of, times_us
@@ -75,6 +75,7 @@ class Reader:
         self._folder = Folder(folder, feed.files.match)
         self._format = format_of(feed, config)
         self._schema = raw_schema(feed)
+        self._spread = spread_of(feed)
         self._splits = names.splits(feed.feed)
         self._group = names.read_group(feed.feed)
         self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
@@ -305,7 +306,8 @@ class Reader:
     def _send(self, producer: Producer, work: Work, outcome: Outcome) -> Counter[str]:
         feed = self._feed
         lineage = {"file": work.split.file, "split": work.split.id}
-        for p, rows in divide(outcome.used, feed.key, feed.partitions):
+        numbers = outcome.used.column(outcome.used.num_columns - 1).to_numpy()
+        for p, rows in self._spread.divide(outcome.used, work.split.file, numbers):
             self._send_rows(producer, names.raw(feed.feed), p, rows, lineage)
         if outcome.late.num_rows:
             self._send_rows(producer, names.late(feed.feed), 0, outcome.late, lineage)
