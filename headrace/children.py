@@ -16,6 +16,7 @@ from streams.errors import HeadraceError
 
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0
 MAX_LINE_BYTES = 1024 * 1024
+KILL_AT = "HEADRACE_KILL_AT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,12 @@ class Child:
         Its stdin is the pipe that tells it that we live, its stdout carries reports, its stderr text for people.
         """
         command = [*self.prefix, *self.spec.args, "--child", str(os.getpid())]
+        environment = dict(self.environment)
+        if self.starts:
+            environment.pop(KILL_AT, None)  # a test's order to die at a step holds for the first start
         self.process = subprocess.Popen(
             command,
-            env=dict(self.environment),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -50,11 +50,11 @@ class State:
     def lines(self) -> list[str]:
         """One line for each feed and experiment."""
         lines = []
-        for _, report in sorted(self.reports.items()):
+        for child, report in sorted(self.reports.items()):
             for name, feed in report.get("feeds", {}).items():
                 lines.append(self._feed_line(name, feed))
             if report.get("role") == "train":
-                lines.append(self._train_line(report))
+                lines.append(self._train_line(child, report))
         return lines
 
     def _feed_line(self, name: str, feed: dict[str, Any]) -> str:
@@ -63,10 +63,9 @@ class State:
         text += f", {feed['rejected']:,} rejected" if feed["rejected"] else ""
         return text + (f", {feed['late']:,} late" if feed["late"] else "")
 
-    def _train_line(self, report: dict[str, Any]) -> str:
+    def _train_line(self, child: str, report: dict[str, Any]) -> str:
         auc = f", AUC {report['auc']:.4f} at step {report['checkpoint_step']}" if report.get("auc") is not None else ""
-        name = f"train {report['version'].rpartition(' ')[0]}"
-        speed = f", {self._speed(name)} rows/s" if report.get("state") == "training" else f", {report.get('state')}"
+        speed = f", {self._speed(child)} rows/s" if report.get("state") == "training" else f", {report.get('state')}"
         return f"{report['version']}: step {report.get('steps') or 0:,}, {report.get('rows_trained') or 0:,} rows{speed}{auc}"
 
     def _measure(self, key: str, now_s: float, rows: int) -> None:
