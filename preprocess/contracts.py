@@ -65,7 +65,7 @@ class Config:
     side_table_bytes: int = 256 * 1024 * 1024
     pending_bytes: int = 256 * 1024 * 1024
     idle_commit_s: float = 1.0
-    joined_compression: Compression = "lz4"
+    joined_compression: Compression = "none"
     batch_compression: Compression = "none"
 
 
