@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,9 @@ from headrace.cli.output import report_error
 if TYPE_CHECKING:
     from headrace.project import Project
     from headrace.settings import Settings
+
+COMMANDS = ("demo", "specs", "publish", "run", "status", "checkpoint", "doctor")
+"""Modules that add their commands to ``app``, in the order of ``--help``."""
 
 app = typer.Typer(
     name="headrace",
@@ -92,8 +96,8 @@ def options(
 
 def run() -> None:
     """Run the command line and exit with its code; the only place that maps errors to exit codes."""
-    from headrace.cli import checkpoint, demo, doctor, publish, run, specs, status  # noqa: F401 (they add their commands)
-
+    for name in COMMANDS:
+        import_module(f"headrace.cli.{name}")
     as_json, debug = "--json" in sys.argv, "--debug" in sys.argv
     try:
         code = app(standalone_mode=False)

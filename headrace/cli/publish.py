@@ -89,9 +89,8 @@ def publish(
         )
     with project_log(options, create=True) as log:
         done = publish_all(log, list(experiments.values()), feeds, now_us=time.time_ns() // 1000)
-    for item in done:
-        for warning in item.warnings:
-            note(f"note: {item.change.name}: {warning}")
+    for warning in dict.fromkeys(warning for item in done for warning in item.warnings):
+        note(f"note: {warning}")
     value = {"published": [_change(item.change) | {"warnings": list(item.warnings)} for item in done]}
     text = _changes_text([item.change for item in done])
     show(value, f"{text}\nNext: headrace run all --until-end", as_json=as_json)
