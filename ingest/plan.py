@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from experiments.feed import Feed
 from ingest.contracts import T_END, T_MIN, Config
-from ingest.formats.reading import FilePlan
+from ingest.formats.reading import FilePlan, Range, Start
 from ingest.records import Floor, Progress, Split
 from ingest.sources import FoundFile
 from ingest.verdicts import Bounds
@@ -18,10 +18,10 @@ from ingest.verdicts import Bounds
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that could be planned now.
+    """A file of which a part could be planned now.
 
     Args:
-        file: of the listing. plan: its ranges and bounds. fp: fingerprint.
+        file: as it was listed, or as it was when its first part was planned. plan: of what is not planned yet. fp: fingerprint.
     """
 
     file: FoundFile
@@ -44,16 +44,35 @@ class Decision:
 
 @dataclass
 class Listed:
-    """A listing as the plan sees it.
+    """What the plan may choose from.
 
     Args:
-        eligible: unplanned files that may be planned, in path order. young: whether one was too young, or seen for the first time.
-        late: names found after a snapshot was closed.
+        eligible: files that may be begun, in path order. rests: begun files whose next parts are known.
+        fresh: the folder was listed for this turn. young: a file is too young, was seen for the first time, or not looked into yet.
+        unused: names found after a snapshot was closed. changed: number of files that changed after they were planned.
+        trouble: why the folder or a file cannot be looked at; empty if all is well.
     """
 
     eligible: list[Candidate] = field(default_factory=list)
+    rests: list[Candidate] = field(default_factory=list)
+    fresh: bool = False
     young: bool = False
-    late: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    changed: int = 0
+    trouble: str = ""
+
+
+@dataclass
+class _Turn:
+    """The next range of a file in one choice."""
+
+    candidate: Candidate
+    last: Split | None
+    number: int = 0
+
+    @property
+    def range(self) -> Range:
+        return self.candidate.plan.ranges[self.number]
 
 
 class Plan:
@@ -63,9 +82,10 @@ class Plan:
         self.feed, self._config = feed, config
         self.in_order = feed.files.order == "in_order"
         self._slack = max(feed.disorder, feed.file_disorder)
-        self.splits: dict[str, Split] = {}
         self.files: dict[str, list[str]] = {}
-        self._highs: dict[str, int | None] = {}
+        self._splits: dict[str, Split] = {}
+        self._last: dict[str, Split] = {}
+        self._rests: dict[str, Split] = {}
         self._open: dict[str, int] = {}
         self._done: set[str] = set()
         self._newest = T_MIN
@@ -75,9 +95,14 @@ class Plan:
     # -- folding the topics
 
     def add_split(self, split: Split) -> None:
-        """A record of ``splits``."""
-        self.splits[split.id] = split
+        """A record of ``splits``; those of a file in order."""
+        self._splits[split.id] = split
         self.files.setdefault(split.file, []).append(split.id)
+        self._last[split.file] = split
+        if split.next is None:
+            self._rests.pop(split.file, None)
+        else:
+            self._rests[split.file] = split
         if split.id not in self._done:
             self._open.setdefault(split.id, self._bounds(split).bound(T_MIN))
 
@@ -87,16 +112,12 @@ class Plan:
         if progress.done:
             self._done.add(progress.split)
             self._open.pop(progress.split, None)
-        elif (split := self.splits.get(progress.split)) is not None:
+        elif (split := self._splits.get(progress.split)) is not None:
             self._open[progress.split] = self._bounds(split).bound(progress.maxseen)
 
     def add_floor(self, floor: Floor) -> None:
         """A record of ``floor``: the newest one counts."""
         self.floor = floor
-
-    def note_high(self, file: str, high: int | None) -> None:
-        """Proved upper bound of a file's event times."""
-        self._highs[file] = high
 
     @property
     def closed(self) -> bool:
@@ -107,46 +128,64 @@ class Plan:
         """Ids of splits that are not done."""
         return list(self._open)
 
+    def rests(self) -> list[tuple[FoundFile, str, Start]]:
+        """(file as it was planned, fingerprint, where it goes on) of the files that are planned in part."""
+        return [
+            (FoundFile(split.file, split.size, split.mtime_us), split.fp, Start(*split.next))
+            for split in self._rests.values()
+            if split.next is not None
+        ]
+
+    def changed(self, files: Sequence[FoundFile]) -> int:
+        """How many files are not what they were when they were planned."""
+        return sum(
+            1
+            for file in files
+            if (split := self._last.get(file.path)) and (split.size, split.mtime_us) != (file.size, file.mtime_us)
+        )
+
     def _bounds(self, split: Split) -> Bounds:
         return Bounds(split.L, self.feed.disorder if split.judged_by_rows else None, T_END)
 
     def _finished(self, file: str) -> bool:
-        return file in self.files and self._done.issuperset(self.files[file])
+        return file in self.files and file not in self._rests and self._done.issuperset(self.files[file])
 
     # -- deciding
 
     def decide(self, listed: Listed, *, lag: str, may_close: bool, now_us: int) -> Decision:
-        """The next turn: which files to plan, the floor, W, and whether the feed is calm or closed.
+        """The next turn: what to plan, the floor, W, and whether the feed is calm or closed.
 
         Args:
             lag: who holds up planning and by how much; empty if nobody does (never for a snapshot).
             may_close: closing was asked for, and every snapshot is closed.
         """
         snapshot = self.feed.snapshot
-        floor = self._raised_floor()
         lagged = bool(lag) and not snapshot
-        new, floor, left = self._choose(listed.eligible, floor, lagged, now_us)
-        open_bounds = list(self._open.values())
-        quiet = not new and not open_bounds and not listed.young
-        closing = quiet and self.calm_turns >= 1 and not left and (bool(self.splits) if snapshot else may_close)
-        self.calm_turns = self.calm_turns + 1 if quiet else 0
+        new, floor, left = self._choose(listed, self._raised_floor(), lagged, now_us)
+        last = self._last | {split.file: split for split in new}
+        rests = [split for split in last.values() if split.next is not None]
+        busy = bool(new or self._open or rests or listed.young or listed.trouble or left)
+        quiet = listed.fresh and not busy
+        closing = quiet and self.calm_turns >= 1 and (bool(self.files) if snapshot else may_close)
+        self.calm_turns = 0 if busy else self.calm_turns + int(listed.fresh)
         if closing or self.closed:
             floor = T_END
-        bounds = [floor, *open_bounds, *(self._bounds(split).bound(T_MIN) for split in new)]
-        W = max(self.floor.W, T_MIN if snapshot and floor < T_END else min(bounds))
-        names = sorted({split.file for split in new})
-        late = {split.file for split in new if split.late}
+        bounds = [floor, *self._open.values(), *(self._bounds(split).bound(T_MIN) for split in new)]
+        W = T_MIN if snapshot and floor < T_END else min([*bounds, *(split.L for split in rests)])
+        begun = [split for split in new if split.file not in self.files]
         record = replace(
             self.floor,
             floor=max(floor, self.floor.floor),
-            W=W,
-            calm=quiet and self.calm_turns >= 2 and not left,
+            W=max(self.floor.W, W),
+            calm=not busy and self.calm_turns >= 2,
             closed=self.closed or closing,
-            files=self.floor.files + len(names),
-            late_files=len(listed.late) if snapshot else self.floor.late_files + len(late),
-            waiting=lag if lagged and left else "",
+            files=self.floor.files + len({split.file for split in begun}),
+            late_files=len(listed.unused) if snapshot else self.floor.late_files + sum(split.late for split in begun),
+            waiting=listed.trouble or (lag if lagged and left else ""),
+            changed_files=listed.changed,
+            unused=listed.unused[:10],
         )
-        return Decision(new, record, W > self.floor.W)
+        return Decision(new, record, record.W > self.floor.W)
 
     def _raised_floor(self) -> int:
         """In-order feeds: what was read so far proves that older rows are late."""
@@ -154,71 +193,87 @@ class Plan:
             return max(self.floor.floor, self._newest - self._slack)
         return self.floor.floor
 
-    def _choose(
-        self, eligible: Sequence[Candidate], floor: int, lagged: bool, now_us: int
-    ) -> tuple[list[Split], int, int]:
-        """(new splits, the floor after them, files left)."""
-        bounds = list(self._open.values())
+    def _choose(self, listed: Listed, floor: int, lagged: bool, now_us: int) -> tuple[list[Split], int, int]:
+        """(new splits, the floor after them, files that were left)."""
         new: list[Split] = []
-        planned = 0
-        ordered = sorted(eligible, key=lambda c: self._place(c, floor))
-        for candidate in ordered:
-            lower = self._lower(candidate)
-            L = floor if lower is None else max(lower, floor)
-            hold = min([*bounds, *(split.L for split in new)], default=None)
-            full = len(bounds) + len(new) >= self._config.open_splits
-            ahead = hold is not None and hold + self._config.ahead_us < L
-            if full or lagged or ahead or not self._in_turn(candidate, lower, eligible):
+        turns = [_Turn(candidate, self._last[candidate.file.path]) for candidate in listed.rests]
+        turns += [_Turn(candidate, None) for candidate in listed.eligible]
+        while turns:
+            turn = min(turns, key=lambda turn: self._place(turn, floor))
+            if lagged or len(self._open) + len(new) >= self._config.open_splits:
                 break
-            new += self._splits_of(candidate, L, lower, now_us, len(self.splits) + len(new))
-            self._highs[candidate.file.path] = candidate.plan.hi
-            if not self.feed.snapshot and T_MIN < L < T_END:
-                floor = max(floor, L - (self._slack if self.in_order else self.feed.file_disorder))
-            planned += 1
-        return new, floor, len(ordered) - planned
+            split = self._split(turn, floor, now_us, len(self._splits) + len(new))
+            if self._hold(turn, turns, new, floor) + self._config.ahead_us < split.L:
+                break
+            if turn.last is None and not self._in_turn(turn.candidate, listed.eligible):
+                break
+            new.append(split)
+            if not self.feed.snapshot and split.L < T_END:
+                floor = max(floor, split.L - (self._slack if self.in_order else self.feed.file_disorder))
+            turn.last, turn.number = split, turn.number + 1
+            if turn.number == len(turn.candidate.plan.ranges):
+                turns.remove(turn)
+        return new, floor, len(turns)
 
-    def _place(self, candidate: Candidate, floor: int) -> tuple[int, str]:
-        lower = self._lower(candidate)
-        return (0 if self.in_order else max(lower if lower is not None else floor, floor), candidate.file.path)
+    def _hold(self, turn: _Turn, turns: Sequence[_Turn], new: Sequence[Split], floor: int) -> int:
+        """Planning may run ``ahead`` of this: the least bound of what is open, and of begun files between two parts."""
+        bounds = [*self._open.values(), *(split.L for split in new)]
+        bounds += [self._bound(other, floor) for other in turns if other.last is not None and other is not turn]
+        known = {other.candidate.file.path for other in turns}
+        bounds += [split.L for file, split in self._rests.items() if file not in known]
+        return min(bounds, default=T_END)
 
-    def _lower(self, candidate: Candidate) -> int | None:
-        """Lower bound of a file, never below ``min_time``: a garbage 1970 must not hold W."""
-        return None if candidate.plan.lo is None else max(candidate.plan.lo, self.feed.min_time)
+    def _place(self, turn: _Turn, floor: int) -> tuple[int, int, str]:
+        """Order of choice: by bound and path; in-order feeds go on with begun files, then by path."""
+        if self.in_order:
+            return (0, self._bound(turn, floor), turn.last.file) if turn.last else (1, 0, turn.candidate.file.path)
+        return (0, self._bound(turn, floor), turn.candidate.file.path)
 
-    def _in_turn(self, candidate: Candidate, lower: int | None, eligible: Sequence[Candidate]) -> bool:
+    def _lower(self, lo: int | None) -> int:
+        """A bound, never below ``min_time``: a garbage 1970 must not hold W."""
+        return self.feed.min_time if lo is None else max(lo, self.feed.min_time)
+
+    def _bound(self, turn: _Turn, floor: int) -> int:
+        """L of the next range. What the file's other parts were planned with binds it, not a floor that has risen since."""
+        if self.feed.snapshot:
+            return T_MIN
+        lower = self._lower(turn.range.lo)
+        return max(lower, floor) if turn.last is None else max(lower, turn.last.L)
+
+    def _in_turn(self, candidate: Candidate, eligible: Sequence[Candidate]) -> bool:
         """In-order feeds: every earlier file is done, or proved unable to raise the floor above this one's lower bound."""
         if not self.in_order or self.closed or self.feed.snapshot:
             return True
-        path = candidate.file.path
-        earlier = {file for file in self.files if file < path} | {c.file.path for c in eligible if c.file.path < path}
-        for file in earlier:
-            if self._finished(file):
-                continue
-            high = self._highs.get(file)
-            if lower is None or high is None or high - self._slack > lower:
-                return False
-        return True
+        path, lo = candidate.file.path, candidate.plan.ranges[0].lo
+        highs = {other.file.path: other.plan.hi for other in eligible if other.file.path < path}
+        highs |= {file: last.hi for file, last in self._last.items() if file < path and not self._finished(file)}
+        return all(
+            lo is not None and high is not None and high - self._slack <= self._lower(lo) for high in highs.values()
+        )
 
-    def _splits_of(self, candidate: Candidate, L: int, lower: int | None, now_us: int, seq: int) -> list[Split]:
-        file, plan = candidate.file, candidate.plan
-        return [
-            Split(
-                id=f"{file.path}#{number}",
-                seq=seq + number,
-                file=file.path,
-                size=file.size,
-                mtime_us=file.mtime_us,
-                fp=candidate.fp,
-                begin=part.begin,
-                end=part.end,
-                first_row=part.first_row,
-                L=T_MIN if self.feed.snapshot else L,
-                judged_by_rows=plan.judged_by_rows and not self.feed.snapshot,
-                plan_time_us=now_us,
-                late=not self.feed.snapshot and lower is not None and lower < L,
-            )
-            for number, part in enumerate(plan.ranges)
-        ]
+    def _split(self, turn: _Turn, floor: int, now_us: int, seq: int) -> Split:
+        file, plan, part, last = turn.candidate.file, turn.candidate.plan, turn.range, turn.last
+        L = self._bound(turn, floor)
+        following = part.next
+        late = self.closed or (part.lo is not None and self._lower(part.lo) < L)
+        return Split(
+            id=f"{file.path}#{int(last.id.rpartition('#')[2]) + 1 if last else 0}",
+            seq=seq,
+            file=file.path,
+            size=file.size,
+            mtime_us=file.mtime_us,
+            fp=turn.candidate.fp,
+            begin=part.begin,
+            end=part.end,
+            first_row=part.first_row,
+            first_line=part.first_line,
+            L=L,
+            judged_by_rows=plan.judged_by_rows and not self.feed.snapshot,
+            plan_time_us=now_us,
+            late=late and last is None and not self.feed.snapshot,
+            hi=last.hi if last else plan.hi,
+            next=[following.begin, following.row, following.line, following.newest] if following else None,
+        )
 
 
 def eligible_files(
@@ -229,7 +284,7 @@ def eligible_files(
     in_order: bool,
     young_after_us: int,
 ) -> tuple[list[FoundFile], bool]:
-    """(files that may be planned, whether one was held back). A file changed after ``young_after_us`` is young. An in-order
+    """(files that may be begun, whether one was held back). A file changed after ``young_after_us`` is young. An in-order
     listing ends at its first young file, and takes only files that an earlier listing saw too (``known``): a listing is not one
     moment, and may show file 7 before file 6."""
     out: list[FoundFile] = []

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from experiments import names
 from experiments.feed import Feed
 from ingest.contracts import WATERMARK, Config
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
-from ingest.formats.reading import FilePlan, Range
+from ingest.formats.reading import UNREADABLE, Start
 from ingest.plan import Candidate, Decision, Listed, Plan, eligible_files
 from ingest.records import Floor, Progress, Split
-from ingest.sources import Folder, FoundFile
+from ingest.sources import Folder, FoundFile, Listing
+from ingest.verdicts import limit_of
 from streams.contracts import Clock, Consumer, Log, Producer, TopicPartition
-from streams.errors import Fenced, UnknownOutcome, Unreachable
+from streams.errors import Fenced, HeadraceError, UnknownOutcome, Unreachable
 from streams.killpoints import reached
 from streams.packed import control
 from streams.tail import Follower
 
 SOON_S = 0.2
 """Between listings while something is going on."""
+
+STAND_BY_S = 1.0
+"""A planner that was fenced leaves the field to the other for so long."""
+
+LOOKS = 64
+"""Files that are looked into in one turn."""
+
+SAY_AGAIN_S = 10.0
+"""Between two records that differ only in how far a group is behind."""
 
 
 class Planner:
@@ -51,15 +62,11 @@ class Planner:
     ) -> None:
         self._log, self._feed, self._config, self._clock = log, feed, config, clock
         self._may_close, self._lag_groups = may_close, lag_groups
-        self._folder = Folder(folder, feed.files.match)
-        self._format = format_of(feed, config)
+        self._looker = Looker(feed, folder, config, clock)
         self._group: Consumer | None = None
         self._lead: Lead | None = None
-        self._candidates: dict[tuple[str, int, int], Candidate] = {}
-        self._known: frozenset[str] = frozenset()
+        self._not_before_s = 0.0
         self._next_listing_s = 0.0
-        self._skipped: list[str] = []
-        self._trouble = ""
 
     def step(self) -> bool:
         """One turn: read progress, list if it is time, decide, write. ``False`` if nothing was written."""
@@ -69,16 +76,21 @@ class Planner:
             self._group = self._log.consumer(f"plan.{self._feed.feed}")
             self._group.subscribe([names.floor(self._feed.feed)], self)
         self._group.poll(1, 0.0)
-        if not self._group.assignment():
+        if not self._group.assignment() or self._clock.monotonic_s() < self._not_before_s:
             return False
         try:
             if self._lead is None:
-                self._lead = Lead(self._log, self._feed, self._config)
-                self._known, self._next_listing_s = frozenset(), 0.0
+                self._lead = Lead(self._log, self._feed, self._config, self._clock)
+                self._looker.forget()
+                self._next_listing_s = 0.0
             return self._turn(self._lead)
         except (Fenced, UnknownOutcome):
             self._resign()
+            self._not_before_s = self._clock.monotonic_s() + STAND_BY_S
             return True
+        except HeadraceError:
+            self._resign()
+            raise
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Called by the consumer: another planner is active now."""
@@ -95,8 +107,9 @@ class Planner:
             "feed": self._feed.feed,
             "active": lead is not None,
             "open_splits": len(lead.plan.open_splits()) if lead else 0,
-            "skipped": self._skipped[:20],
-            "waiting": self._trouble or (lead.plan.floor.waiting if lead else ""),
+            "skipped": self._looker.skipped[:20],
+            "unmatched": self._looker.unmatched[:20],
+            "waiting": lead.plan.floor.waiting if lead else "",
         }
 
     def close(self) -> None:
@@ -114,91 +127,163 @@ class Planner:
     def _turn(self, lead: Lead) -> bool:
         moved = lead.follow()
         now_s = self._clock.monotonic_s()
-        if now_s < self._next_listing_s and not (moved and lead.waits):
-            return moved and lead.write(lead.plan.decide(Listed(young=True), lag="", may_close=False, now_us=0))
-        try:
-            listed = self._listing(lead.plan)
-        except Unreachable as error:
-            self._trouble = str(error)
+        fresh = now_s >= self._next_listing_s
+        if not (fresh or moved or self._looker.more):
             return False
-        self._trouble = ""
-        lag = "" if self._feed.snapshot else self._lag()
-        decision = lead.plan.decide(listed, lag=lag, may_close=self._may_close(), now_us=self._clock.wall_us())
-        lead.waits = len({split.file for split in decision.splits}) < len(listed.eligible)
-        settled = decision.floor.calm or decision.floor.closed
-        self._next_listing_s = now_s + (self._config.listing_s if settled else min(SOON_S, self._config.listing_s))
-        return lead.write(decision)
-
-    # -- listing
-
-    def _listing(self, plan: Plan) -> Listed:
-        found = self._folder.list()
-        self._skipped = found.skipped
-        if self._feed.snapshot and plan.closed:
-            return Listed(late=[file.path for file in found.files if file.path not in plan.files])
-        settle = self._folder.settle_us if self._feed.settle is None else self._feed.settle
-        files, young = eligible_files(
-            found.files, plan.files, self._known, in_order=plan.in_order, young_after_us=self._clock.wall_us() - settle
+        listed = self._looker.look(lead.plan, fresh=fresh)
+        reached("ingest.P3")
+        wanted = bool(listed.eligible or listed.rests) and not self._feed.snapshot
+        decision = lead.plan.decide(
+            listed,
+            lag=self._lag() if wanted else "",
+            may_close=self._may_close(),
+            now_us=self._clock.wall_us(),
         )
-        self._known = frozenset(file.path for file in found.files)
-        candidates = []
-        for file in files:
-            candidate = self._candidate(file)
-            if candidate is None:
-                young = True
-                if plan.in_order:
-                    break
-                continue
-            candidates.append(candidate)
-            if len(candidates) >= 2 * self._config.open_splits and plan.in_order:
-                break
-        return Listed(candidates, young)
-
-    def _candidate(self, file: FoundFile) -> Candidate | None:
-        """A file looked into once, while it stays as it is; ``None`` if it cannot be opened now."""
-        key = (file.path, file.size, file.mtime_us)
-        if key not in self._candidates:
-            try:
-                fp = self._folder.fingerprint(file)
-                plan = self._format.plan(self._folder, file)
-            except FileRejected:
-                plan = FilePlan((Range(0, -1, 0),), None, None, judged_by_rows=True)  # the reader rejects it, counted
-            except OSError as error:
-                self._trouble = f"{file.path}: {error}"
-                return None
-            self._candidates[key] = Candidate(file, plan, fp)
-        return self._candidates[key]
+        if fresh:
+            settled = decision.floor.calm or decision.floor.closed
+            self._next_listing_s = now_s + (self._config.listing_s if settled else min(SOON_S, self._config.listing_s))
+        return lead.write(decision)
 
     def _lag(self) -> str:
         """The slowest live group if it is further behind than allowed, in words; empty otherwise."""
         topic = names.raw(self._feed.feed)
         worst = ("", 0)
         for group in self._lag_groups():
-            info = self._log.group(group)
+            positions = self._log.group(group).positions
             total = 0
             for p in range(self._feed.partitions):
-                position = info.positions.get(TopicPartition(topic, p))
+                tp = TopicPartition(topic, p)
+                position = positions.get(tp)
                 body = json.loads(position.metadata) if position and position.metadata else {}
-                pos = int(body.get("pos", position.offset if position else 0))
-                total += self._log.bytes_after(TopicPartition(topic, p), pos)
+                total += self._log.bytes_after(tp, int(body.get("pos", position.offset if position else 0)))
             worst = max(worst, (group, total), key=lambda item: item[1])
         limit = self._config.max_lag_bytes
         if worst[1] <= limit:
             return ""
-        return (
-            f"for group {worst[0]}: it is {worst[1] >> 20} MiB behind, the limit is {limit >> 20} MiB (ingest.max_lag)"
+        return f"for group {worst[0]}: it is {_size(worst[1])} behind, the limit is {_size(limit)} (setting ingest.max_lag)"
+
+
+class Looker:
+    """Lists the folder of a feed and looks into its files."""
+
+    def __init__(self, feed: Feed, folder: str, config: Config, clock: Clock) -> None:
+        self._feed, self._config, self._clock = feed, config, clock
+        self._folder = Folder(folder, feed.files.match)
+        self._format = format_of(feed, config)
+        self._looked: dict[tuple[FoundFile, int], Candidate] = {}
+        self._known: frozenset[str] = frozenset()
+        self._listing = Listing([])
+        self._eligible: list[FoundFile] = []
+        self._young = False
+        self._trouble = ""
+        self.more = False
+        """Whether there are files that no turn looked into yet."""
+
+    @property
+    def skipped(self) -> list[str]:
+        """Names of markers, checksums and unfinished copies of the last listing."""
+        return self._listing.skipped
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Names of the last listing that do not match."""
+        return self._listing.unmatched
+
+    def forget(self) -> None:
+        """Begin anew: nothing was listed yet."""
+        self._known, self._eligible, self._young, self.more = frozenset(), [], True, False
+
+    def look(self, plan: Plan, *, fresh: bool) -> Listed:
+        """List if ``fresh``, and look into some files."""
+        if fresh:
+            try:
+                self._list(plan)
+            except Unreachable as error:
+                return Listed(fresh=True, trouble=str(error))
+        trouble = self._trouble
+        listed = Listed(fresh=fresh, young=self._young, changed=plan.changed(self._listing.files))
+        if self._feed.snapshot and plan.closed:
+            listed.unused = [file.path for file in self._listing.files if file.path not in plan.files]
+            return listed
+        self.more, looks = False, LOOKS
+        for file, fp, start in plan.rests():
+            rest, text = self._candidate(file, start, fp)
+            listed.rests += [rest] if rest else []
+            trouble = trouble or text
+        left = [file for file in self._eligible if file.path not in plan.files]
+        wanted = left[: 2 * self._config.open_splits] if plan.in_order else left
+        for file in wanted:
+            looks -= (file, 0) not in self._looked
+            if looks < 0:
+                self.more = True
+                break
+            candidate, text = self._candidate(file, Start(), "")
+            trouble = trouble or text
+            if candidate is None and plan.in_order:
+                break
+            listed.eligible += [candidate] if candidate else []
+        if not plan.in_order and (self.more or len(listed.eligible) < len(left)):
+            listed.eligible = []  # the choice is by bound, over all of them
+        listed.young |= self.more or len(listed.eligible) < len(left)
+        listed.trouble = trouble
+        return listed
+
+    def _list(self, plan: Plan) -> None:
+        found = self._listing = self._folder.list()
+        settle = self._folder.settle_us if self._feed.settle is None else self._feed.settle
+        self._eligible, self._young = eligible_files(
+            found.files, plan.files, self._known, in_order=plan.in_order, young_after_us=self._clock.wall_us() - settle
         )
+        self._known = frozenset(file.path for file in found.files)
+        needed = {(file, 0) for file in self._eligible} | {(file, start.begin) for file, _, start in plan.rests()}
+        self._looked = {key: value for key, value in self._looked.items() if key in needed}
+        self._trouble = ""
+        if found.missing:
+            self._trouble = f"for the folder {self._folder.url}: it is not there; make it, or correct files.url"
+        elif not found.files and not plan.files and found.unmatched:
+            self._young = True
+            self._trouble = (
+                f"for files: {len(found.unmatched)} lie in {self._folder.url} (such as {found.unmatched[0]}), none matches "
+                f"files.match {self._feed.files.match!r} (**/* would match in all folders below)"
+            )
+
+    def _candidate(self, file: FoundFile, start: Start, fp: str) -> tuple[Candidate | None, str]:
+        """A file looked into once, while it stays as it is; without one: why it cannot be opened now."""
+        key = (file, start.begin)
+        if key not in self._looked:
+            limit = limit_of(self._clock.wall_us(), self._feed.max_future)
+            try:
+                if fp and (now := self._folder.stat(file.path)) != file:
+                    if now is None and not self._folder.reachable():
+                        return None, f"for the folder {self._folder.url}: it is not there"
+                    raise FileRejected("file-changed", "changed since it was planned")
+                fp = fp or self._folder.fingerprint(file)
+                found = self._format.plan(self._folder, file, start, limit)
+            except FileRejected:
+                found = UNREADABLE  # the reader finds the same, rejects the file, and it is counted
+                if start.begin:
+                    part = replace(UNREADABLE.ranges[0], begin=start.begin, first_row=start.row, first_line=start.line)
+                    found = replace(UNREADABLE, ranges=(part,))
+            except FileNotFoundError:
+                return None, "" if not fp else f"for {file.path}: it is gone"
+            except OSError as error:
+                return None, f"for {file.path}: {error}"
+            self._looked[key] = Candidate(file, found, fp)
+        return self._looked[key], ""
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >> 20 else f"{count} bytes"
 
 
 class Lead:
     """The active planner's producer and its view of the plan (P1, P2)."""
 
-    def __init__(self, log: Log, feed: Feed, config: Config) -> None:
-        self._feed = feed
+    def __init__(self, log: Log, feed: Feed, config: Config, clock: Clock) -> None:
+        self._feed, self._clock, self._said_s = feed, clock, 0.0
         self._producer: Producer = log.producer(f"plan.{feed.feed}")  # Step P1: fences the one before
         reached("ingest.P1")
         self.plan = Plan(feed, config)
-        self.waits = False
         self._progress = Follower(log, names.progress(feed.feed))
         splits = Follower(log, names.splits(feed.feed))
         floor = Follower(log, names.floor(feed.feed))
@@ -223,7 +308,7 @@ class Lead:
     def write(self, decision: Decision) -> bool:
         """One transaction with the splits, the floor and W (P5); nothing if nothing changed."""
         floor = decision.floor
-        if not decision.splits and floor == self._written:
+        if not decision.splits and self._is_old(floor):
             return False
         producer = self._producer
         producer.begin()
@@ -234,6 +319,7 @@ class Lead:
             record = control(WATERMARK, floor.W)
             for p in range(self._feed.partitions):
                 producer.send(names.raw(self._feed.feed), p, record.value, headers=record.headers)
+        assert all(split.L >= self._written.W for split in decision.splits) or self._feed.snapshot
         reached("ingest.P4")
         producer.commit()
         reached("ingest.P5")
@@ -242,6 +328,16 @@ class Lead:
         self.plan.add_floor(floor)
         self._written = floor
         return True
+
+    def _is_old(self, floor: Floor) -> bool:
+        """Whether people and workers would learn nothing from this record."""
+        before, now_s = self._written, self._clock.monotonic_s()
+        if floor.waiting and before.waiting and now_s < self._said_s + SAY_AGAIN_S:
+            before = replace(before, waiting=floor.waiting)
+        if floor == before:
+            return True
+        self._said_s = now_s
+        return False
 
     def close(self) -> None:
         """Release."""

@@ -11,7 +11,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,22 +19,32 @@ import pyarrow as pa
 
 from experiments import names
 from experiments.feed import Feed
+from experiments.fields import format_time
 from ingest.contracts import ROWS, T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
-from ingest.formats.reading import STAGE, Part
+from ingest.formats.reading import STAGE, Part, letter
 from ingest.partition import spread_of
 from ingest.records import Progress, Split, encode_resume
 from ingest.sources import Folder, FoundFile
-from ingest.verdicts import Bounds, judge, limit_of, times_us
+from ingest.verdicts import Bools, Bounds, judge, limit_of, times_us
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter, pack_letters
-from streams.errors import Busy, Rebalanced, UnknownOutcome
+from streams.errors import Busy, Fenced, HeadraceError, Rebalanced, UnknownOutcome
 from streams.killpoints import reached
-from streams.packed import pack
+from streams.packed import Limits, pack
 
 POLL_BYTES = 64 * 1024
-RETRY_S = 1.0
+RETRY_S, LONGEST_RETRY_S = 0.5, 60.0
+LETTERS_BYTES = 8 * 1024 * 1024
+OVERSIZE = "row-too-large"
+FILE_REASONS = frozenset(
+    {
+        "not-parquet", "damaged-parquet", "wrong-type", "not-text", "not-gzip", "damaged-gzip", "empty-file", "missing-column",
+        "bad-header", "unreadable", "file-changed", "too-many-attempts",
+    }
+)  # fmt: skip
+"""Reasons that tell of a file, not of a row: they count as no row, since nobody knows how many rows are lost."""
 
 
 @dataclass
@@ -42,8 +52,8 @@ class Work:
     """The split at the head of one partition.
 
     Args:
-        record: its record in ``splits``. split: decoded. maxseen, attempts, resume: where it stands.
-        parts: open iterator, if this reader reads it. begun: rows were read by an earlier transaction.
+        record: its record in ``splits``. split: decoded. maxseen, resume: where it stands. attempts: begun since it last moved.
+        parts: open iterator, if this reader reads it. retry_at_s: not before.
     """
 
     record: Record
@@ -53,18 +63,18 @@ class Work:
     resume: dict[str, Any] | None = None
     parts: Iterator[Part] | None = None
     retry_at_s: float = 0.0
+    retries: int = 0
 
 
 @dataclass
 class Outcome:
-    """Rows of a part after the verdicts."""
+    """Rows of a part after the verdicts. ``size``: bytes read for them."""
 
     used: pa.RecordBatch
     late: pa.RecordBatch
     letters: list[DeadLetter]
-    rows: int
     maxseen: int
-    reasons: Counter[str] = field(default_factory=Counter)
+    size: int = 0
 
 
 class Reader:
@@ -86,6 +96,8 @@ class Reader:
         self._unplaced: set[TopicPartition] = set()
         self._in_doubt = False
         self._counts: Counter[str] = Counter()
+        self._limits: dict[str, int] = {}
+        self._trouble = ""
 
     def step(self) -> bool:
         """Read at most one part of one split and commit it.
@@ -98,7 +110,8 @@ class Reader:
         consumer, producer = self._open()
         try:
             if self._in_doubt:
-                self._forget(consumer, producer)
+                self._forget(consumer, producer)  # Step R5
+                reached("ingest.R5")
             self._in_doubt = True
             self._fetch(consumer)
             work = self._next()
@@ -107,7 +120,7 @@ class Reader:
             return worked
         except (Rebalanced, Busy):
             return True
-        except UnknownOutcome:
+        except (Fenced, UnknownOutcome):
             producer.close()
             self._producer = None
             return True
@@ -125,10 +138,18 @@ class Reader:
     def report(self) -> dict[str, object]:
         """What this reader did: rows, bytes, by verdict; and the splits at hand."""
         heads = [queue[0].split.id for queue in self._queues.values() if queue]
-        return {"stage": "read", "feed": self._feed.feed, "splits": heads, **self._counts}
+        return {"stage": "read", "feed": self._feed.feed, "at": heads, "waiting": self._trouble, **self._counts}
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group. Attempts that were counted for splits that are open are given back: this was no crash."""
+        if self._consumer and self._producer and not self._in_doubt:
+            for queue in self._queues.values():
+                if queue and queue[0].parts is not None and queue[0].attempts:
+                    queue[0].attempts -= 1
+                    try:
+                        self._count_attempt(self._consumer, self._producer, queue[0])
+                    except HeadraceError:  # the next reader counts one more: harmless
+                        break
         if self._consumer:
             self._consumer.close()
         if self._producer:
@@ -160,6 +181,7 @@ class Reader:
                 self._queues[tp] = []
                 consumer.seek(tp, position.offset if position else 0)
             self._unplaced.clear()
+            reached("ingest.R1")
         for record in records:
             if record.tp in self._queues and record.tp not in fresh:
                 self._queues[record.tp].append(self._work(record))
@@ -186,90 +208,108 @@ class Reader:
                 self._begin(consumer, producer, work)
             assert work.parts is not None
             part = next(work.parts, None)
+            self._check(work.split)
         except FileRejected as error:
+            work.parts = None
             self._commit(consumer, producer, work, self._rejected(work, error), done=True)
             return True
         except OSError as error:
-            if work.attempts >= self._config.attempts:
-                rejected = FileRejected("unreadable", f"tried {work.attempts} times: {error}")
-                self._commit(consumer, producer, work, self._rejected(work, rejected), done=True)
-                return True
-            work.parts, work.retry_at_s = None, self._clock.monotonic_s() + RETRY_S
-            return False
+            return self._failed(consumer, producer, work, error)
         if part is None:
             self._commit(consumer, producer, work, None, done=True)
             return True
         part = _without_skipped(part, work.resume)
         for piece in _bounded(part, self._config.part_bytes, work.resume):
             outcome = self._judge(work, piece)
-            work.maxseen, work.resume = outcome.maxseen, piece.resume
+            work.maxseen, work.resume, work.attempts = outcome.maxseen, piece.resume, 0
             self._commit(consumer, producer, work, outcome, done=False)
         return True
+
+    def _failed(self, consumer: Consumer, producer: Producer, work: Work, error: OSError) -> bool:
+        """Try again later, ever more rarely. What keeps failing is rejected, unless the whole folder is away: that costs no rows,
+        only time."""
+        work.parts, work.retries = None, work.retries + 1
+        work.retry_at_s = self._clock.monotonic_s() + min(RETRY_S * 2**work.retries, LONGEST_RETRY_S)
+        self._trouble = f"{work.split.file}: {error}"
+        if not self._folder.reachable():
+            work.attempts = max(work.attempts - 1, 0)
+        elif work.attempts >= self._config.attempts:
+            rejected = FileRejected("unreadable", f"tried {work.attempts} times: {error}")
+            self._commit(consumer, producer, work, self._rejected(work, rejected), done=True)
+            return True
+        return False
 
     def _begin(self, consumer: Consumer, producer: Producer, work: Work) -> None:
         """Count the attempt before anything is opened (Step R2): a file that kills the process must not do so for ever."""
         if work.attempts >= self._config.attempts:
             raise FileRejected("too-many-attempts", f"begun {work.attempts} times without an end")
         work.attempts += 1
+        self._count_attempt(consumer, producer, work)
+        reached("ingest.R2")
+        split = work.split
+        self._check(split)
+        if self._folder.fingerprint(FoundFile(split.file, split.size, split.mtime_us)) != split.fp:
+            raise FileRejected(
+                "file-changed", "expected the bytes that were there when the file was planned, got others"
+            )
+        work.parts = self._format.read(self._folder, split, work.resume)
+
+    def _count_attempt(self, consumer: Consumer, producer: Producer, work: Work) -> None:
         producer.begin()
         producer.send_offsets(consumer.membership(), {work.record.tp: self._position(work)})
         producer.commit()
-        reached("ingest.R2")
-        split = work.split
+
+    def _check(self, split: Split) -> None:
+        """Size and time of the file as planned: asked after each part too, so that no half-written line is taken for a row."""
         now = self._folder.stat(split.file)
         if now is None:
             raise FileNotFoundError(f"{split.file} is gone")
-        planned = FoundFile(split.file, split.size, split.mtime_us)
-        if now != planned or self._folder.fingerprint(now) != split.fp:
+        if (now.size, now.mtime_us) != (split.size, split.mtime_us):
             detail = f"expected the file as it was planned ({split.size} bytes), got {now.size} bytes, changed since"
             raise FileRejected("file-changed", detail)
-        work.parts = self._format.read(self._folder, split, work.resume)
 
     def _rejected(self, work: Work, error: FileRejected) -> Outcome:
-        letter = DeadLetter(STAGE, error.reason, error.detail, work.split.file, -1, error.row, -1, error.raw)
-        empty = self._schema.empty_table().to_batches()
-        nothing = empty[0] if empty else pa.RecordBatch.from_pylist([], self._schema)
-        return Outcome(nothing, nothing, [letter], 0, work.maxseen)
+        """A letter for the rest of the split: from which row on rows are lost, or −1 for the whole file."""
+        at = (work.resume or {}).get("row", work.split.first_row)
+        row = error.row if error.row >= 0 else int(at)
+        whole = row == 0 and work.split.next is None and not work.split.begin
+        letter = DeadLetter(
+            STAGE, error.reason, error.detail, work.split.file, -1, -1 if whole else row, -1,
+            error.raw[: self._config.dead_letter_bytes],
+        )  # fmt: skip
+        nothing = pa.RecordBatch.from_pylist([], self._schema)
+        return Outcome(nothing, nothing, [letter], work.maxseen)
 
     def _judge(self, work: Work, part: Part) -> Outcome:
         """Verdict of each row (R3)."""
-        batch, letters = part.batch, list(part.letters)
+        batch, letters, file = part.batch, list(part.letters), work.split.file
         usable = np.ones(batch.num_rows, np.bool_)
+
+        def reject(mask: Bools, reason: str, detail: str) -> None:
+            letters.extend(letter(file, reason, detail, row, part.origin) for row in part.rows_N[mask].tolist())
+
         for name in self._feed.key:
             valid = batch.column(name).is_valid().to_numpy(zero_copy_only=False)
-            self._letters(letters, work, part, usable & ~valid, "null-key", f"column {name}: expected a key, got null")
+            reject(usable & ~valid, "null-key", f"column {name}: expected a key, got null")
             usable &= valid
         event_time = self._feed.event_time
         if event_time is None:
             times, late, maxseen = np.zeros(batch.num_rows, np.int64), np.zeros(batch.num_rows, np.bool_), work.maxseen
         else:
-            column = event_time.column
+            column, split = event_time.column, work.split
             times, timed = times_us(batch.column(column), event_time)
-            self._letters(
-                letters, work, part, usable & ~timed, "bad-time", f"column {column}: expected a time, got null or NaN"
-            )
-            usable &= timed
-            split = work.split
+            reject(usable & ~timed, "bad-time", f"column {column}: expected a time, got null, NaN or no possible time")
             limit = limit_of(split.plan_time_us, self._feed.max_future)
             bounds = Bounds(split.L, self._feed.disorder if split.judged_by_rows else None, limit)
-            judged = judge(times, usable, bounds, work.maxseen)
-            detail = f"column {column}: expected a time before the file was planned plus max_future"
-            self._letters(letters, work, part, judged.future_N, "future-time", detail)
+            judged = judge(times, usable & timed, bounds, work.maxseen)
+            until = f"column {column}: expected a time before {format_time(limit)} (planned, and max_future)"
+            reject(judged.future_N, "future-time", until)
             usable, late, maxseen = judged.used_N, judged.late_N, judged.maxseen
         whole = pa.RecordBatch.from_arrays(
             [*batch.columns, pa.array(times), pa.array(part.rows_N)], schema=self._schema
         )
         used = whole if usable.all() else whole.filter(pa.array(usable))
-        return Outcome(used, whole.filter(pa.array(late)), letters, batch.num_rows + len(part.letters), maxseen)
-
-    def _letters(
-        self, letters: list[DeadLetter], work: Work, part: Part, mask: np.ndarray, reason: str, detail: str
-    ) -> None:
-        for at in np.flatnonzero(mask).tolist():
-            raw = json.dumps(part.batch.slice(at, 1).to_pylist()[0], default=str).encode()[
-                : self._config.dead_letter_bytes
-            ]
-            letters.append(DeadLetter(STAGE, reason, detail, work.split.file, -1, int(part.rows_N[at]), -1, raw))
+        return Outcome(used, whole.filter(pa.array(late)), letters, maxseen, part.size)
 
     # -- writing
 
@@ -277,48 +317,54 @@ class Reader:
         self, consumer: Consumer, producer: Producer, work: Work, outcome: Outcome | None, *, done: bool
     ) -> None:
         """One transaction (R4): rows, dead letters, late rows, progress, and the offset with the group's fence."""
-        feed, file = self._feed.feed, work.split.file
+        feed, split = self._feed.feed, work.split
         producer.begin()
         counts: Counter[str] = Counter()
+        reasons: dict[str, int] = {}
         if outcome is not None:
-            counts = self._send(producer, work, outcome)
-        reasons = dict(Counter(letter.reason for letter in outcome.letters)) if outcome else {}
+            self._send(producer, split, outcome)
+            counts = self._count(outcome)
+            reasons = dict(Counter(letter.reason for letter in outcome.letters))
         progress = Progress(
-            work.split.id,
-            file,
-            work.maxseen,
-            done,
-            counts["rows"],
-            counts["used"],
-            counts["rejected"],
-            counts["late"],
-            reasons,
-        )
+            split.id, split.file, work.maxseen, done, counts["rows"], counts["used"], counts["rejected"], counts["late"], reasons
+        )  # fmt: skip
         producer.send(names.progress(feed), 0, progress.encode())
         reached("ingest.R3")
         producer.send_offsets(consumer.membership(), {work.record.tp: self._position(work, done=done)})
         producer.commit()
         reached("ingest.R4")
+        self._trouble = ""
         self._counts.update(counts)
+        self._counts["bytes"] += outcome.size if outcome else 0
         if done:
+            self._counts["splits"] += 1
+            self._counts["files"] += split.next is None
             self._queues[work.record.tp].pop(0)
 
-    def _send(self, producer: Producer, work: Work, outcome: Outcome) -> Counter[str]:
+    def _send(self, producer: Producer, split: Split, outcome: Outcome) -> None:
+        """The rows, and the letters. A row that no message can hold becomes a letter."""
         feed = self._feed
-        lineage = {"file": work.split.file, "split": work.split.id}
+        lineage = {"file": split.file, "split": split.id}
         numbers = outcome.used.column(outcome.used.num_columns - 1).to_numpy()
-        for p, rows in self._spread.divide(outcome.used, work.split.file, numbers):
-            self._send_rows(producer, names.raw(feed.feed), p, rows, lineage)
-        if outcome.late.num_rows:
-            self._send_rows(producer, names.late(feed.feed), 0, outcome.late, lineage)
-        if outcome.letters:
-            letters = pack_letters(outcome.letters)
-            producer.send(names.dead_letters(feed.feed), 0, letters.value, headers=letters.headers)
-        rejected = sum(1 for letter in outcome.letters if letter.position >= 0 and letter.reason not in FILE_REASONS)
-        used, late = outcome.used.num_rows, outcome.late.num_rows
-        return Counter(rows=used + late + rejected, used=used, late=late, rejected=rejected)
+        for p, rows in self._spread.divide(outcome.used, split.file, numbers):
+            outcome.letters += self._send_rows(producer, names.raw(feed.feed), p, rows, lineage)
+        outcome.letters += self._send_rows(producer, names.late(feed.feed), 0, outcome.late, lineage)
+        for some in _by_size(outcome.letters, LETTERS_BYTES):
+            packed = pack_letters(some)
+            producer.send(names.dead_letters(feed.feed), 0, packed.value, headers=packed.headers)
 
-    def _send_rows(self, producer: Producer, topic: str, p: int, rows: pa.RecordBatch, lineage: dict[str, str]) -> None:
+    def _count(self, outcome: Outcome) -> Counter[str]:
+        rejected = sum(1 for letter in outcome.letters if letter.reason not in FILE_REASONS)
+        oversize = sum(1 for letter in outcome.letters if letter.reason == OVERSIZE)
+        used, late = outcome.used.num_rows, outcome.late.num_rows
+        return Counter(rows=used + late + rejected - oversize, used=used - oversize, late=late, rejected=rejected)
+
+    def _send_rows(
+        self, producer: Producer, topic: str, p: int, rows: pa.RecordBatch, lineage: dict[str, str]
+    ) -> list[DeadLetter]:
+        """Send them in one message, or in several if they are too large for one; letters of those that are too large alone."""
+        if not rows.num_rows:
+            return []
         times, numbers = rows.column(rows.num_columns - 2).to_numpy(), rows.column(rows.num_columns - 1).to_numpy()
         packed = pack(
             rows,
@@ -327,7 +373,21 @@ class Reader:
             lineage=lineage | {"rows": [int(numbers[0]), int(numbers[-1])]},
             compression=self._config.raw_compression,
         )
-        producer.send(topic, p, packed.value, headers=packed.headers)
+        if len(packed.value) <= self._max_message_bytes(topic):
+            producer.send(topic, p, packed.value, headers=packed.headers)
+            return []
+        if rows.num_rows > 1:
+            half = rows.num_rows // 2
+            halves = (rows.slice(0, half), rows.slice(half))
+            return [letter for some in halves for letter in self._send_rows(producer, topic, p, some, lineage)]
+        detail = f"expected at most {self._max_message_bytes(topic)} bytes, got {len(packed.value)}"
+        return [DeadLetter(STAGE, OVERSIZE, detail, lineage["file"], -1, int(numbers[0]), -1, b"")]
+
+    def _max_message_bytes(self, topic: str) -> int:
+        if topic not in self._limits:
+            info = self._log.topic(topic)
+            self._limits[topic] = info.spec.max_message_bytes if info else Limits().max_bytes
+        return min(self._limits[topic], Limits().max_bytes)
 
     def _position(self, work: Work, *, done: bool = False) -> Position:
         if done:
@@ -336,19 +396,18 @@ class Reader:
         return Position(work.record.offset, encode_resume(body))
 
 
-FILE_REASONS = frozenset(
-    {
-        "not-parquet",
-        "damaged-parquet",
-        "damaged-gzip",
-        "missing-column",
-        "bad-header",
-        "unreadable",
-        "file-changed",
-        "too-many-attempts",
-    }
-)
-"""Reasons that tell of a file, not of a row: they count as no row, since nobody knows how many rows are lost."""
+def _by_size(letters: list[DeadLetter], cap_bytes: int) -> Iterator[list[DeadLetter]]:
+    """Letters in groups of at most about ``cap_bytes``."""
+    some: list[DeadLetter] = []
+    size = 0
+    for one in letters:
+        some.append(one)
+        size += len(one.raw) + len(one.detail) + 100
+        if size >= cap_bytes:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _bounded(part: Part, max_bytes: int, began: dict[str, Any] | None) -> Iterator[Part]:

@@ -44,9 +44,12 @@ class Split(_Body):
     Args:
         id: ``<file>#<number of the part>``. seq: number in the plan; readers take lower ones first.
         file: relative to the feed's root. size, mtime_us, fp: of the file when it was planned.
-        begin, end: row groups, or bytes; ``end`` −1: to the end of the file. first_row: number of its first row.
+        begin, end: row groups, or bytes; ``end`` −1: to the end of the file. first_row, first_line: numbers of its first row
+            (from 0) and line (from 1; −1 where a file has no lines).
         L: bound: older rows are late. judged_by_rows: also rows older than the newest before them, less ``disorder``, are late.
-        plan_time_us: wall clock of the planner.
+        plan_time_us: wall clock of the planner. late: the file broke the order, or came after the closing.
+        hi: proved upper bound of the file's event times, if any.
+        next: where the file's next part begins: ``[begin, first_row, first_line, newest]``; ``None``: this is the last.
     """
 
     id: str
@@ -58,10 +61,13 @@ class Split(_Body):
     begin: int
     end: int
     first_row: int
+    first_line: int
     L: int
     judged_by_rows: bool
     plan_time_us: int
-    late: bool = False
+    late: bool
+    hi: int | None
+    next: list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,12 @@ class Progress(_Body):
 
 @dataclass(frozen=True, slots=True)
 class Floor(_Body):
-    """State of the planner; see ``ingest.contracts.FloorState``."""
+    """State of the planner; see ``ingest.contracts.FloorState``.
+
+    Args:
+        changed_files: files that changed after they were planned: what came into them later is not read.
+        unused: names (the first few) of files found after a snapshot was closed.
+    """
 
     floor: int = T_MIN
     W: int = T_MIN
@@ -95,6 +106,8 @@ class Floor(_Body):
     files: int = 0
     late_files: int = 0
     waiting: str = ""
+    changed_files: int = 0
+    unused: list[str] = field(default_factory=list)
 
     def state(self) -> FloorState:
         """What others see."""

@@ -5,9 +5,10 @@ Local paths and ``file://`` through pyarrow's own file system, everything else t
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -34,10 +35,17 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files in path order, and the names that were skipped as markers, checksums or unfinished copies."""
+    """What a folder holds.
+
+    Args:
+        files: that match, in path order. skipped: names of markers, checksums, unfinished copies.
+        unmatched: names of other files. missing: the folder itself is not there.
+    """
 
     files: list[FoundFile]
-    skipped: list[str]
+    skipped: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    missing: bool = False
 
 
 class Folder:
@@ -62,21 +70,32 @@ class Folder:
         return REMOTE_SETTLE_US if self.remote else LOCAL_SETTLE_US
 
     def list(self) -> Listing:
-        """All files that match. A folder that is not there is an empty one. Raises ``Unreachable``."""
+        """All files now. Raises ``Unreachable``."""
         try:
             found = self._fs.get_file_info(pafs.FileSelector(self._root, recursive=True, allow_not_found=True))
-        except OSError as error:
+            missing = not found and self._fs.get_file_info(self._root).type != pafs.FileType.Directory
+        except (OSError, UnicodeDecodeError) as error:
             raise self._unreachable(error) from error
-        files, skipped = [], []
+        listing = Listing([], missing=missing)
         for info in found:
             if info.type != pafs.FileType.File:
                 continue
             path = info.path[len(self._root) :].lstrip("/")
             if is_marker(path):
-                skipped.append(path)
+                listing.skipped.append(path)
             elif self._match.match(path):
-                files.append(FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1000))
-        return Listing(sorted(files, key=lambda file: file.path), sorted(skipped))
+                listing.files.append(FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1000))
+            else:
+                listing.unmatched.append(path)
+        listing.files.sort(key=lambda file: file.path)
+        return listing
+
+    def reachable(self) -> bool:
+        """Whether the folder is there."""
+        try:
+            return bool(self._fs.get_file_info(self._root).type == pafs.FileType.Directory)
+        except OSError:
+            return False
 
     def stat(self, path: str) -> FoundFile | None:
         """One file now; ``None`` if it is gone."""
@@ -99,7 +118,7 @@ class Folder:
                 digest.update(handle.read(_EDGE))
         return digest.hexdigest()
 
-    def _unreachable(self, error: OSError) -> Unreachable:
+    def _unreachable(self, error: Exception) -> Unreachable:
         return Unreachable(
             expected="a folder that can be listed",
             got=str(error),
@@ -127,13 +146,22 @@ def _resolve(url: str) -> tuple[pafs.FileSystem, str]:
             where="files.url",
             do="Correct the URL, or install the library it names.",
         ) from error
-    return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(root).rstrip("/")
+    return pafs.PyFileSystem(_Handler(system)), str(root).rstrip("/")
+
+
+class _Handler(pafs.FSSpecHandler):  # type: ignore[misc]
+    """fsspec's file systems name the time of the last change differently; pyarrow knows one name."""
+
+    @staticmethod
+    def _create_file_info(path: str, info: dict[str, Any]) -> pafs.FileInfo:
+        keys = ("mtime", "last_modified", "LastModified", "modification_time", "created")
+        changed = next((info[key] for key in keys if info.get(key) is not None), None)
+        seconds = changed.timestamp() if isinstance(changed, datetime) else changed
+        return pafs.FSSpecHandler._create_file_info(path, info | {"mtime": seconds})
 
 
 def _pattern(match: str) -> re.Pattern[str]:
-    """Glob over the whole relative path: ``*`` stays inside a part unless the pattern has no slash, ``**`` crosses parts."""
-    if "/" not in match and "**" not in match:
-        return re.compile(r"(?:.*/)?" + fnmatch.translate(match))
+    """Glob over the whole relative path: ``*`` and ``?`` stay inside a part, ``**`` crosses parts, ``**/`` may be nothing."""
     out = (
         re.escape(match)
         .replace(r"\*\*/", "(?:.*/)?")
@@ -141,4 +169,4 @@ def _pattern(match: str) -> re.Pattern[str]:
         .replace(r"\*", "[^/]*")
         .replace(r"\?", "[^/]")
     )
-    return re.compile(out + r"\Z")
+    return re.compile(out + r"\Z", re.DOTALL)

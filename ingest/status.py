@@ -20,7 +20,8 @@ class FeedReport:
         files: planned. rows: used + rejected + late, cumulative. reasons: of the rejected rows and files.
         late_files: planned below the floor, or found after the closing.
         open_splits: planned and not done. calm, closed, waiting: see ``ingest.contracts.FloorState``. W: µs.
-        holds_W: file of the oldest open split; empty if none is open.
+        holds_W: file of the oldest open split; empty if none is open. changed_files: changed after they were planned.
+        unused: names (the first few) of files found after a snapshot was closed.
     """
 
     feed: str
@@ -37,6 +38,8 @@ class FeedReport:
     waiting: str
     W: int
     holds_W: str
+    changed_files: int = 0
+    unused: tuple[str, ...] = ()
 
 
 class FeedStatus:
@@ -101,4 +104,6 @@ class FeedStatus:
             waiting=floor.waiting,
             W=max(floor.W, T_MIN),
             holds_W=oldest.file if oldest else "",
+            changed_files=floor.changed_files,
+            unused=tuple(floor.unused),
         )

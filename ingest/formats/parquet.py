@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,12 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from experiments.feed import Feed
-from ingest.contracts import Config
+from ingest.contracts import T_END, T_MIN, Config
+from ingest.conversion import convert, refusal
 from ingest.errors import FileRejected
-from ingest.formats.reading import FilePlan, Part, Range, typed
+from ingest.formats.reading import FilePlan, Part, Range, Start, target_of, typed
 from ingest.records import Split
 from ingest.sources import Folder, FoundFile
 from ingest.verdicts import times_us
+
+BUFFER_BYTES = 1024 * 1024
+"""Read ahead per column: a row group is never in memory as a whole."""
 
 
 class ParquetFormat:
@@ -25,122 +30,137 @@ class ParquetFormat:
     def __init__(self, feed: Feed, config: Config) -> None:
         self._feed, self._config = feed, config
 
-    def plan(self, folder: Folder, file: FoundFile) -> FilePlan:
+    def plan(self, folder: Folder, file: FoundFile, start: Start, limit_us: int) -> FilePlan:
         """Row groups put together up to ``split_bytes``; bounds from their statistics."""
         with folder.open(file.path) as handle:
-            metadata = self._open(handle).metadata
-            ranges, begin, first, size, rows = [], 0, 0, 0, 0
-            for group in range(metadata.num_row_groups):
-                about = metadata.row_group(group)
-                if size and size + about.total_byte_size > self._config.split_bytes:
-                    ranges.append(Range(begin, group, first))
-                    begin, first, size = group, rows, 0
-                size += about.total_byte_size
-                rows += about.num_rows
-            ranges.append(Range(begin, metadata.num_row_groups, first))
-            lo, hi = self._bounds(metadata)
-        return FilePlan(tuple(ranges), lo, hi, judged_by_rows=lo is None)
+            parquet = self._open(handle)
+            self._sources(parquet.schema_arrow)
+            metadata = parquet.metadata
+            bounds = [self._bounds(metadata, group) for group in range(start.begin, metadata.num_row_groups)]
+        edges, size = [start.begin], 0
+        for group in range(start.begin, metadata.num_row_groups):
+            bytes_here = metadata.row_group(group).total_byte_size
+            if size and size + bytes_here > self._config.split_bytes:
+                edges.append(group)
+                size = 0
+            size += bytes_here
+        edges.append(metadata.num_row_groups)
+        known = all(bound is not None for bound in bounds)
+        lows = [bound[0] for bound in bounds if bound]
+        ranges, row = [], start.row
+        for begin, end in itertools.pairwise(edges):
+            after = row + sum(metadata.row_group(group).num_rows for group in range(begin, end))
+            following = Start(end, after, -1) if end < metadata.num_row_groups else None
+            # A bound holds for what comes after it too, so the least of all that follows.
+            lo = min(lows[begin - start.begin :], default=None) if known else None
+            ranges.append(Range(begin, end, row, -1, None if lo is None or lo >= limit_us else lo, following))
+            row = after
+        highs = [bound[1] for bound in bounds if bound]
+        return FilePlan(tuple(ranges), max(highs, default=None) if known else None, judged_by_rows=not known)
 
     def read(self, folder: Folder, split: Split, resume: Mapping[str, Any] | None) -> Iterator[Part]:
         """Batches of at most ``part_rows``."""
         with folder.open(split.file) as handle:
             parquet = self._open(handle)
-            sources = self._sources(parquet.schema_arrow, split.file)
-            groups, row = range(split.begin, split.end), split.first_row
+            sources = self._sources(parquet.schema_arrow)
+            end = split.end if split.end >= 0 else parquet.metadata.num_row_groups
+            groups, row = list(range(split.begin, end)), split.first_row
             start = int((resume or {}).get("row", row))
             while groups and row + parquet.metadata.row_group(groups[0]).num_rows <= start:
-                row += parquet.metadata.row_group(groups[0]).num_rows
-                groups = groups[1:]
+                row += parquet.metadata.row_group(groups.pop(0)).num_rows
             wanted = [source for source in sources.values() if source is not None]
-            batches = parquet.iter_batches(self._config.part_rows, list(groups), wanted, use_threads=False)
-            for batch in self._guarded(batches, split):
+            batches = parquet.iter_batches(self._config.part_rows, groups, wanted, use_threads=False)
+            for batch in _guarded(batches, max(row, start)):
                 fresh = batch.slice(max(0, start - row))
                 first, row = row + batch.num_rows - fresh.num_rows, row + batch.num_rows
                 if fresh.num_rows:
                     yield self._part(split.file, fresh, sources, first)
 
     def _part(self, file: str, batch: pa.RecordBatch, sources: Mapping[str, str | None], first: int) -> Part:
-        rows = np.arange(first, first + batch.num_rows)
         columns = {name: batch.column(source) if source is not None else None for name, source in sources.items()}
         cap = self._config.dead_letter_bytes
 
-        def origin(at: int) -> tuple[int, bytes]:
-            return -1, json.dumps(batch.slice(at, 1).to_pylist()[0], default=str).encode()[:cap]
+        def origin(row: int) -> tuple[int, bytes]:
+            return -1, json.dumps(_shown(batch.slice(row - first, 1)), default=str, ensure_ascii=False).encode()[:cap]
 
-        good, numbers, letters = typed(self._feed, file, columns, rows, origin)
         last = first + batch.num_rows
-        return Part(good, numbers, letters, last, {"row": last}, batch.nbytes)
+        good, numbers, letters = typed(self._feed, file, columns, np.arange(first, last), origin)
+        return Part(good, numbers, letters, last, {"row": last}, batch.nbytes, origin)
 
     def _open(self, handle: pa.NativeFile) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(handle, pre_buffer=False)
+            return pq.ParquetFile(handle, pre_buffer=False, buffer_size=BUFFER_BYTES)
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, FileNotFoundError | PermissionError):
+            if isinstance(error, OSError) and error.errno is not None:  # the file system's, not the file's
                 raise
-            raise FileRejected(
-                "not-parquet", f"expected a parquet file with its footer, got: {_first_line(error)}"
-            ) from error
+            detail = f"expected a parquet file with its footer, got: {_first_line(error)}"
+            raise FileRejected("not-parquet", detail) from error
 
-    def _sources(self, schema: pa.Schema, file: str) -> dict[str, str | None]:
+    def _sources(self, schema: pa.Schema) -> dict[str, str | None]:
         """Declared name → name in the file; ``None`` for an optional column that is not there."""
         out: dict[str, str | None] = {}
         for name, column in self._feed.columns.items():
             source = self._feed.source_of(name)
-            if source in schema.names:
-                out[name] = source
-            elif column.optional:
-                out[name] = None
-            else:
-                detail = f"expected the column {source!r}, got {', '.join(schema.names)}"
-                raise FileRejected("missing-column", f"{detail} (file {file})")
+            count = schema.names.count(source)
+            if count > 1:
+                raise FileRejected("bad-header", f"expected the column {source!r} once, got it {count} times")
+            if not count and not column.optional:
+                raise FileRejected("missing-column", f"expected the column {source!r}, got {', '.join(schema.names)}")
+            if count and (why := refusal(schema.field(source).type, target_of(self._feed, name))):
+                raise FileRejected("wrong-type", f"column {source}: expected {column.type}, got {why}")
+            out[name] = source if count else None
         return out
 
-    def _bounds(self, metadata: pq.FileMetaData) -> tuple[int | None, int | None]:
-        """(min, max) of event time over row groups with rows, if every one of them has statistics."""
+    def _bounds(self, metadata: pq.FileMetaData, group: int) -> tuple[int, int] | None:
+        """(min, max) of event time; ``None`` if they are not known. A row group without times bounds nothing: both far away."""
         event_time = self._feed.event_time
+        about = metadata.row_group(group)
         if event_time is None:
-            return None, None
-        source = self._feed.source_of(event_time.column)
-        names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        if source not in names or self._feed.columns[event_time.column].type == "string":
-            return None, None
-        lows, highs = [], []
-        for group in range(metadata.num_row_groups):
-            about = metadata.row_group(group)
-            if not about.num_rows:
-                continue
-            statistics = about.column(names.index(source)).statistics
-            if statistics is None or not statistics.has_min_max:
-                return None, None
-            lows.append(statistics.min)
-            highs.append(statistics.max)
-        return self._as_us(lows, min), self._as_us(highs, max)
-
-    def _as_us(self, values: list[Any], pick: Any) -> int | None:
-        event_time = self._feed.event_time
-        assert event_time is not None
-        if not values:
             return None
-        from ingest.conversion import convert
-
-        declared = self._feed.columns[event_time.column].type
-        done = convert(pa.array(values), declared, zone=event_time.zone)
+        source = self._feed.source_of(event_time.column)
+        column = next(
+            (about.column(at) for at in range(about.num_columns) if about.column(at).path_in_schema == source), None
+        )
+        if column is None or column.physical_type == "BYTE_ARRAY":  # texts sort otherwise than times
+            return None
+        statistics = column.statistics
+        if not about.num_rows or (statistics and statistics.has_null_count and statistics.null_count == about.num_rows):
+            return _NO_TIMES
+        if statistics is None or not statistics.has_min_max:
+            return None
+        target = target_of(self._feed, event_time.column)
+        done = convert(pa.array([statistics.min, statistics.max]), target)
         times, usable = times_us(done.column, event_time)
-        return int(pick(times)) if usable.all() and not done.bad_N.any() else None
+        return (int(times[0]), int(times[1])) if usable.all() and not done.bad_N.any() else None
 
-    def _guarded(self, batches: Iterator[pa.RecordBatch], split: Split) -> Iterator[pa.RecordBatch]:
-        row = split.first_row
-        while True:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            except (pa.ArrowException, OSError) as error:
-                raise FileRejected(
-                    "damaged-parquet", f"reading failed: {_first_line(error)} (file {split.file})", row=row
-                ) from error
-            row += batch.num_rows
-            yield batch
+
+_NO_TIMES = (T_END, T_MIN)
+
+
+def _guarded(batches: Iterator[pa.RecordBatch], row: int) -> Iterator[pa.RecordBatch]:
+    """Damage inside the file → ``FileRejected``; errors of the file system as they are."""
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise FileRejected("damaged-parquet", f"reading failed: {_first_line(error)}", row=row) from error
+        row += batch.num_rows
+        yield batch
+
+
+def _shown(one: pa.RecordBatch) -> dict[str, object]:
+    """A row for people; values that cannot be shown as they are, as text."""
+    out: dict[str, object] = {}
+    for name, column in zip(one.schema.names, one.columns, strict=True):
+        try:
+            out[name] = column[0].as_py()
+        except (ValueError, OverflowError, UnicodeDecodeError) as error:
+            out[name] = f"<{_first_line(error)}>"
+    return out
 
 
 def _first_line(error: Exception) -> str:
