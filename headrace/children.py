@@ -56,6 +56,7 @@ class Child:
     environment: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    progressed: bool = False
     error: dict[str, Any] | None = None
     dismissed_s: float | None = None
     asked: bool = False
@@ -86,6 +87,7 @@ class Child:
             start_new_session=True,
         )
         self.starts += 1
+        self.progressed = False
         self.error = None
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None

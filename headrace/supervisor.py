@@ -137,9 +137,13 @@ class Supervisor:
 
     def _read(self, child: Child, fd: int) -> bool:
         name = child.spec.name
-        return child.read(
-            fd, lambda report: self._watcher.report(name, report), lambda line: self._watcher.text(name, line)
-        )
+        return child.read(fd, lambda report: self._report(child, report), lambda line: self._watcher.text(name, line))
+
+    def _report(self, child: Child, report: dict[str, Any]) -> None:
+        if report.get("moved") and not child.progressed:
+            child.progressed = True
+            logger.debug("first progress", child=child.spec.name, pid=child.pid)
+        self._watcher.report(child.spec.name, report)
 
     def _ended(self, name: str, child: Child, process: subprocess.Popen[bytes]) -> None:
         for pipe in (process.stdout, process.stderr):
