@@ -82,7 +82,7 @@ def run_demo(directory: Path | None, example: str, settings: Settings, arguments
     phases.run("get data, write project", lambda: write_project(folder, example))
     project = Project(folder.absolute())
     phases.run("publish", lambda: _publish(project, settings))
-    run = running.Run(project, settings, "end", {}, tuple(arguments), "warning")
+    run = running.Run(project, settings, "end", {}, (*arguments, "--log-level", "warning"), "warning")
     display = MarkingDisplay(make_display())
     code = phases.run("run", lambda: running.run_all(run, display))
     if code:

@@ -53,7 +53,7 @@ class State:
         for child, report in sorted(self.reports.items()):
             for name, feed in report.get("feeds", {}).items():
                 lines.append(self._feed_line(name, feed))
-            if report.get("role") == "train":
+            if report.get("role") == "train" and report.get("state") != "closed":
                 lines.append(self._train_line(child, report))
         return lines
 

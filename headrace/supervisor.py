@@ -154,6 +154,7 @@ class Supervisor:
                 self._selector.unregister(pipe)
         error, code = child.error, process.returncode
         child.ended()
+        self._look_s = 0.0  # it may have ended because it is not wanted any more
         if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE:
             raise ChildFailed(name, code, error)
         if code == 0 and not self._forever:

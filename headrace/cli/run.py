@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -55,7 +56,11 @@ def run_role(
     began_s = time.monotonic()
     options: Options = context.obj
     code = _dispatch(_make_run(options, until_idle, until_end), role, only, is_child=child is not None)
-    if child is None and code == 0:
+    if child is not None:
+        # All is closed and flushed; taking torch and its threads down in good order would cost a second.
+        sys.stderr.flush()
+        os._exit(code)
+    if code == 0:
         _print_result(_make_run(options, until_idle, until_end), role, began_s, as_json=as_json)
     raise typer.Exit(code)
 

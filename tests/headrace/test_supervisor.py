@@ -145,6 +145,19 @@ def test_a_new_wish_is_started_while_running(tmp_path: Path) -> None:
     assert len(starts(second)) == 1
 
 
+def test_a_child_that_ends_because_it_is_not_wanted_is_not_started_again(tmp_path: Path) -> None:
+    first, second = folder_with(tmp_path / "a", "wait"), folder_with(tmp_path / "b", "0")
+    stop, deadline = Stop(), time.monotonic() + 3.0
+
+    def wanted() -> list[ChildSpec]:
+        if time.monotonic() > deadline:
+            stop.signal = signal.SIGTERM
+        return [ChildSpec("a", (str(first),))] + ([] if starts(second) else [ChildSpec("b", (str(second),))])
+
+    Supervisor(PREFIX, os.environ, wanted, Recorder(), forever=True).run(stop, on_stopping=lambda: None)
+    assert (len(starts(first)), len(starts(second))) == (1, 1)
+
+
 def test_waits_longer_after_each_start_that_came_to_nothing_and_forgets_it_after_progress(tmp_path: Path) -> None:
     child = Child(ChildSpec("a", (str(folder_with(tmp_path / "a", "0")),)), PREFIX, os.environ)
     delays = []
