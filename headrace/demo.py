@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +98,7 @@ def run_demo(directory: Path | None, example: str, settings: Settings, arguments
     return result | {"directory": str(project.root), "phases": shown, "files_read_after_s": round(read, 2)}
 
 
-def demo_text(result: Mapping[str, Any], scores: Mapping[str, Sequence[float | None]]) -> str:
+def demo_text(result: Mapping[str, Any], scores: Mapping[str, Sequence[float | None]], program: str) -> str:
     """At most 25 lines of 80 plain characters."""
     directory = result["directory"]
     phases = ", ".join(f"{phase['name']} {phase['seconds']:.1f} s" for phase in result["phases"])
@@ -112,14 +114,21 @@ def demo_text(result: Mapping[str, Any], scores: Mapping[str, Sequence[float | N
         )
     lines += [
         "Each row was scored before it was trained, so these figures are honest.",
-        f"project      {directory}",
-        f"checkpoints  {directory}/.headrace/checkpoints     log  {directory}/.headrace/log",
-        "Next:",
-        f"  headrace -C {directory} status",
-        f"  edit {directory}/experiments/deepfm.yaml; headrace -C {directory} publish <it>; headrace -C {directory} run all",
-        f"  headrace -C {directory} run all --until-end   # kill -9 it and run it again: the same model, bit for bit",
+        f"project {directory}; in it: .headrace/checkpoints, .headrace/log",
+        f"Next: cd {directory}",
+        f"  {program} status",
+        f"  edit experiments/deepfm.yaml; {program} publish experiments/deepfm.yaml; {program} run all",
+        f"  {program} run all --until-end    (kill -9 it, run it again: the same model, bit for bit)",
     ]
     return "\n".join(lines)
+
+
+def this_command() -> str:
+    """How this program was called, so that the next commands can be pasted."""
+    if shutil.which("headrace"):
+        return "headrace"
+    script = Path(sys.argv[0])
+    return str(script.absolute()) if script.name == "headrace" else f"{sys.executable} -m headrace"
 
 
 def scores_of(result: Mapping[str, Any]) -> dict[str, list[float | None]]:

@@ -27,8 +27,8 @@ def demo(
 
     Example: headrace demo /tmp/demo
     """
-    from headrace.demo import demo_text, run_demo, scores_of
+    from headrace.demo import demo_text, run_demo, scores_of, this_command
 
     options: Options = context.obj
     result = run_demo(directory, example, options.settings(None), options.as_arguments())
-    show(result, demo_text(result, scores_of(result)), as_json=as_json)
+    show(result, demo_text(result, scores_of(result), this_command()), as_json=as_json)

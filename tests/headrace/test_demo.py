@@ -24,11 +24,13 @@ def test_at_most_25_plain_lines() -> None:
         "experiments": {"deepfm": experiment(), "lr": experiment(auc_second_half=None)},
     }
     rising: list[float | None] = [0.5 + n / 300 for n in range(COLUMNS)]
-    text = demo_text(result, {"deepfm": rising, "lr": [None, *rising[1:]]})
+    text = demo_text(result, {"deepfm": rising, "lr": [None, *rising[1:]]}, "headrace")
     lines = text.splitlines()
     assert len(lines) <= 25
     assert text.isascii()
-    assert text.count(f"headrace -C {result['directory']}") == 4
+    assert text.count("  headrace ") == 2
+    assert f"cd {result['directory']}" in text
+    assert max(map(len, lines)) <= 110
     assert "undefined" in text
     assert "0.6874" in text
 
