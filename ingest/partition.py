@@ -116,6 +116,7 @@ def spread_of(feed: Feed) -> Spread:
 
 
 def _divided(batch: pa.RecordBatch, numbers_N: UInt64, partitions: int) -> list[tuple[int, pa.RecordBatch]]:
+    assert len(numbers_N) == batch.num_rows  # the kernel does not check
     if not batch.num_rows:
         return []
     order, ends = np.empty(batch.num_rows, np.int64), np.empty(partitions, np.int64)

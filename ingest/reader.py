@@ -124,6 +124,10 @@ class Reader:
             producer.close()
             self._producer = None
             return True
+        except HeadraceError:
+            producer.abort()
+            self._give_back(consumer, producer)
+            raise
 
     def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Called by the consumer."""
@@ -143,13 +147,7 @@ class Reader:
     def close(self) -> None:
         """Leave the group. Attempts that were counted for splits that are open are given back: this was no crash."""
         if self._consumer and self._producer and not self._in_doubt:
-            for queue in self._queues.values():
-                if queue and queue[0].parts is not None and queue[0].attempts:
-                    queue[0].attempts -= 1
-                    try:
-                        self._count_attempt(self._consumer, self._producer, queue[0])
-                    except HeadraceError:  # the next reader counts one more: harmless
-                        break
+            self._give_back(self._consumer, self._producer)
         if self._consumer:
             self._consumer.close()
         if self._producer:
@@ -221,8 +219,9 @@ class Reader:
         part = _without_skipped(part, work.resume)
         for piece in _bounded(part, self._config.part_bytes, work.resume):
             outcome = self._judge(work, piece)
-            work.maxseen, work.resume, work.attempts = outcome.maxseen, piece.resume, 0
-            self._commit(consumer, producer, work, outcome, done=False)
+            after = replace(work, maxseen=outcome.maxseen, resume=piece.resume, attempts=0)
+            self._commit(consumer, producer, after, outcome, done=False)
+            work.maxseen, work.resume, work.attempts = after.maxseen, after.resume, 0
         return True
 
     def _failed(self, consumer: Consumer, producer: Producer, work: Work, error: OSError) -> bool:
@@ -253,6 +252,17 @@ class Reader:
                 "file-changed", "expected the bytes that were there when the file was planned, got others"
             )
         work.parts = self._format.read(self._folder, split, work.resume)
+
+    def _give_back(self, consumer: Consumer, producer: Producer) -> None:
+        """Attempts that were counted for splits that are open: this end is no crash that a file has made."""
+        for queue in self._queues.values():
+            if queue and queue[0].parts is not None and queue[0].attempts:
+                queue[0].attempts -= 1
+                try:
+                    self._count_attempt(consumer, producer, queue[0])
+                except HeadraceError:  # then one attempt too many stays counted
+                    producer.abort()
+                    return
 
     def _count_attempt(self, consumer: Consumer, producer: Producer, work: Work) -> None:
         producer.begin()

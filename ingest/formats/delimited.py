@@ -71,7 +71,8 @@ class DelimitedFormat:
         if file.size - start.begin <= self._config.split_bytes:
             return file.size, None
         row, line = start.row, start.line
-        for block in blocks(folder, file.path, Span(start.begin, file.size, start.line), self._dialect):
+        span, piece = Span(start.begin, file.size, start.line), min(text.BLOCK_BYTES, self._config.split_bytes)
+        for block in blocks(folder, file.path, span, self._dialect, piece_bytes=piece):
             body = self._after_header(block) if block.offset == 0 else block
             row += 1 if body.broken else len(text.scan(body.data, self._dialect)[0])
             line += block.lines
@@ -104,7 +105,8 @@ class DelimitedFormat:
             raise FileRejected("empty-file", "expected a header or rows, got 0 bytes")
         at = resume or {"byte": split.begin, "row": split.first_row, "line": split.first_line}
         row = int(at["row"])
-        found = blocks(folder, split.file, Span(int(at["byte"]), split.end, int(at["line"])), self._dialect)
+        span, piece = Span(int(at["byte"]), split.end, int(at["line"])), min(text.BLOCK_BYTES, self._config.part_bytes)
+        found = blocks(folder, split.file, span, self._dialect, piece_bytes=piece)
         try:
             for part in self._parts(split.file, found, names, row):
                 row = part.next_row

@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from experiments import names
 from experiments.feed import Feed
 from experiments.publishing import feed_topics
-from ingest.contracts import ROWS, Config, raw_schema
+from ingest.contracts import ROWS, T_MIN, Config, raw_schema
+from ingest.errors import FileRejected
+from ingest.formats.build import format_of
+from ingest.formats.reading import Format, Part, Range, Start
 from ingest.planner import Planner
 from ingest.reader import Reader
+from ingest.records import Split
+from ingest.sources import Folder, FoundFile
 from streams.clock import SettableClock
 from streams.contracts import Log
 from streams.dead_letters import DeadLetter, unpack_letters
@@ -141,4 +144,77 @@ def jsons(log: Log, topic: str) -> list[dict[str, Any]]:
     return [json.loads(bytes(r.value or b"")) for p in range(info.spec.partitions) for r in read_to_end(log, topic, p)]
 
 
-__all__ = ["Ingest", "feed_of", "jsons", "late_rows", "letters", "pa", "raw_rows", "write"]
+class Read:
+    """What a format makes of one file: rows by number, letters, ranges; or how the file was rejected."""
+
+    def __init__(self, feed: Feed, folder: Path, path: str, config: Config | None = None) -> None:
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.letters: list[DeadLetter] = []
+        self.ranges: list[Range] = []
+        self.parts = 0
+        self.rejected: FileRejected | None = None
+        self.next_row = 0
+        source, how = Folder(str(folder)), format_of(feed, config or Config())
+        file = source.stat(path)
+        assert file is not None
+        try:
+            start: Start | None = Start()
+            while start is not None:
+                for part in how.plan(source, file, start, 2**61).ranges:
+                    self.ranges.append(part)
+                    self._read(how, source, split_of(file, part))
+                    start = part.next
+        except FileRejected as error:
+            self.rejected = error
+
+    def _read(self, how: Format, source: Folder, split: Split) -> None:
+        resume = None
+        for part in how.read(source, split, None):
+            self._add(part)
+            resume = part.resume
+        if resume is not None:
+            assert not list(how.read(source, split, resume)), "something is left after the last part"
+
+    def _add(self, part: Part) -> None:
+        assert self.parts == 0 or part.next_row > self.next_row
+        for number, row in zip(part.rows_N.tolist(), part.batch.to_pylist(), strict=True):
+            assert number not in self.rows
+            self.rows[number] = row
+        self.letters += part.letters
+        self.parts += 1
+        self.next_row = part.next_row
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """All that must not depend on how the file was divided."""
+        bad = sorted((x.position, x.reason, x.detail, x.line, x.raw) for x in self.letters)
+        return self.rows, bad, self.rejected and (self.rejected.reason, self.rejected.row)
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Row → reason of its letter."""
+        return {x.position: x.reason for x in self.letters}
+
+
+def split_of(file: FoundFile, part: Range) -> Split:
+    """A split as a planner writes it."""
+    return Split(
+        f"{file.path}#0", 0, file.path, file.size, file.mtime_us, "", part.begin, part.end, part.first_row, part.first_line,
+        T_MIN, True, 0, False, None, None,
+    )  # fmt: skip
+
+
+def text_feed(columns: dict[str, Any], **dialect: Any) -> Feed:
+    """A CSV side table: no event time in the way."""
+    return Feed.model_validate(
+        {
+            "feed": "f", "files": {"url": "."}, "format": {"delimited": dialect}, "columns": columns, "snapshot": True,
+            "key": [next(iter(columns))],
+        }
+    )  # fmt: skip
+
+
+def read_text(folder: Path, data: bytes, columns: dict[str, Any], config: Config | None = None, **dialect: Any) -> Read:
+    """Bytes as a file, read whole."""
+    write(folder / "a.csv", data)
+    return Read(text_feed(columns, **dialect), folder, "a.csv", config)
