@@ -29,6 +29,9 @@ from streams.errors import Usage
 
 Until = Literal["forever", "idle", "end"]
 SINCE = "HEADRACE_SINCE"
+SAY_S = 10.0
+
+logger = logs.get("run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +122,14 @@ def _run_tree(run: Run, look: Look, roles: Sequence[str], lock: RunLock, display
     flags = {"forever": (), "idle": ("--until-idle",), "end": ("--until-end",)}[run.until]
     prefix = [*this_program(), "-C", str(run.project.root), *run.arguments, "run"]
 
+    reminder = Reminder()
+
     def wanted() -> list[ChildSpec]:
         look.registry.refresh()
         specs = [ChildSpec(role, (role, *flags)) for role in roles]
         trainers = [_label(version) for version in look.registry.live()]
+        if not trainers:
+            reminder.say("waits for an experiment to be published: headrace publish experiments/NAME.yaml")
         return specs + [ChildSpec(f"train {label}", ("train", "--only", label, *flags)) for label in trainers]
 
     stop = Stop(deadline_s=KILL_AFTER_S + 5.0)
@@ -133,6 +140,19 @@ def _run_tree(run: Run, look: Look, roles: Sequence[str], lock: RunLock, display
     finally:
         display.close()
     return stop.exit_code
+
+
+class Reminder:
+    """Says the same thing at most every ten seconds."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def say(self, text: str) -> None:
+        """Say it, if it is time."""
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + SAY_S
+            logger.info(text)
 
 
 def _marker(lock: RunLock) -> Callable[[], None]:
