@@ -21,10 +21,10 @@ from tests.flow.project import Project, children_of, kill, learned
 pytestmark = pytest.mark.slow
 
 Undisturbed = tuple[Project, dict[str, Any]]
-KILLS = 32
+KILLS_EARLY, KILLS_TRAIN = 22, 10
 SLOW_STAGES = """
-ingest: {part_rows: 40}
-preprocess: {transaction_messages: 8}
+ingest: {part_rows: 100}
+preprocess: {transaction_messages: 16}
 logs: {level: debug}
 """
 PROGRESS = re.compile(r"first progress.*child='?([a-z]+)[^=]*pid=(\d+)")
@@ -79,21 +79,25 @@ def test_random_kills_of_any_process(undisturbed: Undisturbed, tmp_path: Path) -
     process = project.start("run", "all", "--until-end", "--json", env={"HEADRACE_LEDGER": str(ledger)})
     victims = Victims(next(project.path.glob("test-run-all*.err")))
     hits: Counter[str] = Counter()
-    middle, end = 0, time.monotonic() + 220
-    while process.poll() is None and time.monotonic() < end:
-        time.sleep(0.05)
-        alive = victims.alive(process.pid)
-        early = [item for item in alive if item[0] != "train"]
-        choice = early if early and rng.random() < 0.8 else alive
-        if not choice or sum(hits.values()) >= KILLS:
-            continue
-        role, pid = rng.choice(choice)
-        time.sleep(rng.random() * (0.4 if role != "train" else 1.2))
-        hit = in_the_middle(project, role)
-        if victims.kill(pid):
-            hits[role] += 1
-            middle += hit
-    assert process.wait(200) == 0
+    middle = 0
+    try:
+        while process.poll() is None:
+            time.sleep(0.05)
+            left = {"train": KILLS_TRAIN - hits["train"], "early": KILLS_EARLY - hits["ingest"] - hits["preprocess"]}
+            choice = [
+                item for item in victims.alive(process.pid) if left["train" if item[0] == "train" else "early"] > 0
+            ]
+            if not choice:
+                continue
+            role, pid = rng.choice(choice)
+            time.sleep(rng.random() * (0.4 if role != "train" else 2.5))
+            hit = in_the_middle(project, role)
+            if victims.kill(pid):
+                hits[role] += 1
+                middle += hit
+    finally:
+        process.kill()
+    assert process.returncode == 0
     result = project.json("status")
     assert learned(result) == learned(undisturbed[1])
     ledger_is_exact(project, ledger, 100_000)
@@ -101,7 +105,7 @@ def test_random_kills_of_any_process(undisturbed: Undisturbed, tmp_path: Path) -
     print(f"kills {dict(hits)}, in the middle {middle}, resumes {resumes}")
     assert sum(hits.values()) >= 30
     assert middle >= sum(hits.values()) / 4, "too few kills hit a reader or preprocessor at work: this tests nothing"
-    assert len([step for step in resumes if step > 0]) >= len(resumes) / 3, (
+    assert len([step for step in resumes if step > 0]) >= max(3, len(resumes) / 3), (
         "too few resumes from a step: this tests nothing"
     )
 
