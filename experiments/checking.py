@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from experiments.documents import Path_
 from experiments.experiment import ColumnLabel, Experiment, Feature
 from experiments.feed import Feed
-from experiments.fields import is_list, item_type
+from experiments.fields import is_list, is_zone, item_type
 
 Found = tuple[Path_, str, str, str]
 """Path, expected, got, what to do."""
@@ -106,7 +106,7 @@ def _feature(path: Path_, feature: Feature, types: Mapping[str, str]) -> list[Fo
             found.append((place, wrong, f"{column!r} of type {types[column]}", _instead(feature, types[column])))
         elif feature.last is not None and not is_list(types[column]):
             found.append(((*path, "last"), "a list column", f"{column!r} of type {types[column]}", "Leave last out."))
-    if feature.kind in ("hour_of", "day_of_week") and not _zone_exists(feature.zone):
+    if feature.kind in ("hour_of", "day_of_week") and not is_zone(feature.zone):
         found.append(((*path, "zone"), "a time zone such as UTC or Asia/Shanghai", repr(feature.zone), ""))
     return found
 
@@ -130,13 +130,3 @@ def _instead(feature: Feature, column_type: str) -> str:
     if feature.kind == "dense" and item_type(column_type) in ("string", "bytes"):
         return f"Use hash: {feature.columns[0]}, or declare the column as a number in the feed."
     return ""
-
-
-def _zone_exists(zone: str) -> bool:
-    import zoneinfo
-
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True

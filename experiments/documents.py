@@ -6,6 +6,7 @@ depth and number of values. So a spec is data: nothing in it runs, and nothing i
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from experiments.errors import Problem, SpecError
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 20
 MAX_NODES = 50_000
+MAX_DIGITS = 40
 
 Path_ = tuple[str | int, ...]
 
@@ -32,10 +34,12 @@ _Loader.yaml_implicit_resolvers = {
 }
 _DIGITS = list("-+0123456789")
 _Loader.add_implicit_resolver(_DROPPED[0], re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-_Loader.add_implicit_resolver(_DROPPED[1], re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), _DIGITS)
+# 007 stays a text: an id with leading zeros is no number.
+_Loader.add_implicit_resolver(_DROPPED[1], re.compile(r"^[-+]?(?:0|[1-9][0-9]*(?:_[0-9]+)*)$"), _DIGITS)
+_WHOLE, _EXPONENT = r"[0-9]+(?:_[0-9]+)*", r"[eE][-+]?[0-9]+"
 _Loader.add_implicit_resolver(
     _DROPPED[2],
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$"),
+    re.compile(rf"^[-+]?(?:(?:{_WHOLE}\.[0-9]*|\.[0-9]+)(?:{_EXPONENT})?|{_WHOLE}{_EXPONENT})$"),
     [*_DIGITS, "."],
 )
 
@@ -125,7 +129,7 @@ def _refuse_references(text: str, name: str) -> None:
             raise _refused(name, line, "plain values", "an anchor (&name) or alias (*name)", "Write the value out.")
         if tag := getattr(event, "tag", None):
             raise _refused(name, line, "plain values", f"the tag {tag}", "Leave the tag out.")
-        count += isinstance(event, yaml.ScalarEvent)
+        count += isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _refused(name, line, f"at most {MAX_DEPTH} levels", "more", "")
@@ -138,7 +142,6 @@ class _Builder:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.constructor = yaml.constructor.SafeConstructor()
 
     def build(self, node: yaml.Node, path: Path_) -> object:
         self.document.lines[path] = node.start_mark.line + 1
@@ -147,7 +150,7 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(child, (*path, index)) for index, child in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
-        return self._scalar(node)
+        return self._scalar(node, path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, object]:
         data: dict[str, object] = {}
@@ -164,13 +167,16 @@ class _Builder:
             self.document.lines[(*path, key)] = line
         return data
 
-    def _scalar(self, node: yaml.ScalarNode) -> object:
+    def _scalar(self, node: yaml.ScalarNode, path: Path_) -> object:
         text = str(node.value)
         kind = node.tag.rpartition(":")[2]
-        if kind == "int":
-            return int(text.replace("_", ""))
-        if kind == "float":
-            return float(text.replace("_", ""))
+        if kind in ("int", "float"):
+            number = (int if kind == "int" else float)(text.replace("_", "")) if len(text) <= MAX_DIGITS else math.inf
+            if math.isinf(number):
+                at, got = ".".join(map(str, path)), text if len(text) <= MAX_DIGITS else f"{len(text)} digits"
+                problem = Problem(self.document.file, node.start_mark.line + 1, at, "a finite number", got)
+                raise SpecError([problem])
+            return number
         if kind == "bool":
             return text.lower() == "true"
         return None if kind == "null" else text

@@ -52,7 +52,7 @@ class SpecError(Usage):
         if (more := len(self.problems) - SHOWN) > 0:
             lines.append(f"  … and {more} more")
         count = len(self.problems)
-        return "\n".join([f"{count} problem{'s' if count > 1 else ''} in what was written:", *lines])
+        return "\n".join([f"{count} problem{'s' if count > 1 else ''}:", *lines])
 
     def as_dict(self) -> dict[str, str | int]:
         """The object for ``--json``, with all problems in ``got``'s place if there are several."""

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
-from experiments.feed import Spec
-from experiments.fields import Name, format_duration, format_time, parse_duration_us, parse_moment_us
+from experiments.feed import Spec, Worded
+from experiments.fields import (
+    Flag,
+    Name,
+    Number,
+    Whole,
+    format_duration,
+    format_time,
+    misfit,
+    parse_duration_us,
+    parse_moment_us,
+)
 
 FEATURE_KINDS = ("id", "hash", "cross", "dense", "hour_of", "day_of_week")
+
+
+def _parse_pair(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return value
+    raise ValueError(f"expected [low, high], got {value!r}")
+
+
+Pair = Annotated[tuple[Number, Number], BeforeValidator(_parse_pair)]
+
+
+def _parse_equals(value: object) -> object:
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"expected a number, a text, true or false, got {value!r}")
+
+
+Equals = Annotated[Flag | Number | str, BeforeValidator(_parse_equals)]
 
 
 class ColumnLabel(Spec):
     """A label from a column of the sample: as it is (0 or 1), or by a rule."""
 
     column: str
-    at_least: float | None = Field(None, description="1 where the value is at least this")
-    equals: float | str | bool | None = Field(None, description="1 where the value equals this")
-    range: tuple[float, float] | None = Field(None, description="Rows outside [low, high] go to the dead letters")
+    at_least: Number | None = Field(None, description="1 where the value is at least this")
+    equals: Equals | None = Field(None, description="1 where the value equals this")
+    range: Pair | None = Field(None, description="Rows outside [low, high] go to the dead letters")
 
     @model_validator(mode="after")
     def _one_rule(self) -> Self:
         if self.at_least is not None and self.equals is not None:
-            raise ValueError("expected at_least or equals, not both")
+            raise misfit("at_least or equals", "both")
         if self.range and self.range[0] > self.range[1]:
-            raise ValueError(f"expected range: [low, high], got {list(self.range)}")
+            raise misfit("[low, high]", str(list(self.range)), "range")
         return self
 
 
@@ -40,23 +77,39 @@ class Lookup(Spec):
 class Clip(Spec):
     """Limit to [low, high]."""
 
-    clip: tuple[float, float]
+    clip: Pair
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.clip[0] <= self.clip[1]:
-            raise ValueError(f"expected clip: [low, high], got {list(self.clip)}")
+            raise misfit("[low, high]", str(list(self.clip)), "clip")
         return self
 
 
 class Scale(Spec):
     """(x − offset) · factor."""
 
-    scale: float
-    offset: float = 0.0
+    scale: Number
+    offset: Number = 0.0
 
 
-DenseOp = Literal["log1p", "sqrt"] | Clip | Scale
+def _op_kind(value: object) -> str | None:
+    if isinstance(value, str):
+        return "Word"
+    for kind, model in (("clip", Clip), ("scale", Scale)):
+        if isinstance(value, model) or (isinstance(value, dict) and kind in value):
+            return model.__name__
+    return None
+
+
+DenseOp = Annotated[
+    Annotated[Literal["log1p", "sqrt"], Tag("Word")] | Annotated[Clip, Tag("Clip")] | Annotated[Scale, Tag("Scale")],
+    Discriminator(
+        _op_kind,
+        custom_error_type="op",
+        custom_error_message="log1p, sqrt, {clip: [low, high]} or {scale: factor, offset: number}",
+    ),
+]
 """Each is total: log1p and sqrt take max(x, 0); the result is clamped to the float32 range."""
 
 
@@ -75,17 +128,17 @@ class Feature(Spec):
     hour_of: str | None = Field(None, description="Hour 0..23 of a time")
     day_of_week: str | None = Field(None, description="Day 0..6, Monday = 0, of a time")
     table: Name | None = Field(None, description="Embedding table; default: the feature's name")
-    last: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="Of a list: the last n items")
-    pool: Literal["mean", "sum"] = "sum"
-    ops: tuple[DenseOp, ...] = ()
-    default: float = Field(0.0, description="Of a dense feature: for null, NaN and infinite values")
+    last: Annotated[Whole, Field(ge=1, le=100_000)] | None = Field(None, description="Of a list: the last n items")
+    pool: Literal["mean", "sum"] = Field("sum", description="Of a list: how the vectors of its items become one")
+    ops: tuple[DenseOp, ...] = Field((), description="Of a dense feature, in this order: log1p, sqrt, clip, scale")
+    default: Number = Field(0.0, description="Of a dense feature: for null, NaN and infinite values")
     zone: str = Field("UTC", description="Of hour_of and day_of_week")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         kinds = [kind for kind in FEATURE_KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
-            raise ValueError(f"expected exactly one of {', '.join(FEATURE_KINDS)}, got {', '.join(kinds) or 'none'}")
+            raise misfit(f"exactly one of {', '.join(FEATURE_KINDS)}", ", ".join(kinds) or "none")
         allowed = {
             "dense": {"dense", "ops", "default"},
             "hour_of": {"hour_of", "zone", "table"},
@@ -95,7 +148,8 @@ class Feature(Spec):
             "hash": {"hash", "table", "last", "pool"},
         }[kinds[0]]
         if extra := self.model_fields_set - allowed:
-            raise ValueError(f"a {kinds[0]} feature takes {', '.join(sorted(allowed))}, not {', '.join(sorted(extra))}")
+            got = f"{', '.join(sorted(extra))} in a {kinds[0]} feature"
+            raise misfit(f"only {', '.join(sorted(allowed))}", got, sorted(extra)[0])
         return self
 
     @property
@@ -113,28 +167,23 @@ class Feature(Spec):
 class RowwiseAdagrad(Spec):
     """One accumulator a row: the mean of squared gradients."""
 
-    lr: Annotated[float, Field(gt=0)] = 0.05
-    eps: Annotated[float, Field(gt=0)] = 1e-8
-    initial: Annotated[float, Field(ge=0)] = 0.0
+    lr: Annotated[Number, Field(gt=0)] = Field(0.05, description="Learning rate")
+    eps: Annotated[Number, Field(gt=0)] = 1e-8
+    initial: Annotated[Number, Field(ge=0)] = Field(0.0, description="What the accumulator begins with")
 
 
-class TableOptimizer(Spec):
+class TableOptimizer(Worded):
     """One of the optimizers of tables."""
 
     rowwise_adagrad: RowwiseAdagrad = RowwiseAdagrad()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_word(cls, value: object) -> object:
-        return {value: {}} if isinstance(value, str) else value
 
 
 class Table(Spec):
     """An embedding table (logical): rows are made when an id is first seen."""
 
-    dim: Annotated[int, Field(ge=1, le=1024)] = 16
+    dim: Annotated[Whole, Field(ge=1, le=1024)] = Field(16, description="Numbers a row")
     optimizer: TableOptimizer = TableOptimizer()
-    init: Annotated[float, Field(ge=0, le=10)] = Field(0.01, description="New rows are uniform in ±init, from the id")
+    init: Annotated[Number, Field(ge=0, le=10)] = Field(0.01, description="New rows are uniform in ±init, from the id")
 
 
 class Lr(Spec):
@@ -144,46 +193,39 @@ class Lr(Spec):
 class DeepFm(Spec):
     """DeepFM (Guo et al. 2017): linear part, pairwise interactions, and an MLP over the same embeddings."""
 
-    mlp: Annotated[tuple[Annotated[int, Field(ge=1, le=65_536)], ...], Field(max_length=16)] = (128, 64)
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    mlp: Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Field(max_length=16)] = Field(
+        (128, 64), description="Widths of the hidden layers"
+    )
+    dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
 
 
-class Model(Spec):
+class Model(Worded):
     """One of the models."""
 
     lr: Lr | None = None
     deepfm: DeepFm | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_word(cls, value: object) -> object:
-        return {value: {}} if isinstance(value, str) else value
-
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            raise ValueError("expected exactly one model: lr or deepfm")
+        if len(self.model_fields_set) != 1 or getattr(self, next(iter(self.model_fields_set))) is None:
+            got = ", ".join(sorted(self.model_fields_set)) or "none"
+            raise misfit("one model: lr, or deepfm: {mlp: [128, 64]}", got)
         return self
 
 
 class Adam(Spec):
     """Adam (Kingma and Ba 2015) of the dense parameters."""
 
-    lr: Annotated[float, Field(gt=0)] = 0.001
-    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    eps: Annotated[float, Field(gt=0)] = 1e-8
+    lr: Annotated[Number, Field(gt=0)] = Field(0.001, description="Learning rate")
+    beta1: Annotated[Number, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[Number, Field(ge=0, lt=1)] = 0.999
+    eps: Annotated[Number, Field(gt=0)] = 1e-8
 
 
-class DenseOptimizer(Spec):
+class DenseOptimizer(Worded):
     """One of the optimizers of dense parameters."""
 
     adam: Adam = Adam()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_word(cls, value: object) -> object:
-        return {value: {}} if isinstance(value, str) else value
 
 
 class CheckpointEvery(Spec):
@@ -194,9 +236,9 @@ class CheckpointEvery(Spec):
 
 
 def _parse_checkpoint_every(value: object) -> object:
-    if isinstance(value, str) and (match := re.match(r"^(\d+) steps?$", value.strip())):
+    if isinstance(value, str) and (match := re.match(r"^(\d{1,12}) steps?$", value.strip())):
         if int(match[1]) < 1:
-            raise ValueError("expected at least 1 step")
+            raise ValueError(f"expected at least 1 step, got {value!r}")
         return CheckpointEvery(steps=int(match[1]))
     if isinstance(value, CheckpointEvery):
         return value
@@ -205,7 +247,7 @@ def _parse_checkpoint_every(value: object) -> object:
     except ValueError:
         raise ValueError(f"expected a number of steps or a time, for example 200 steps or 60s, got {value!r}") from None
     if us <= 0:
-        raise ValueError("expected a positive time, for example 60s")
+        raise ValueError(f"expected a positive time, for example 60s, got {value!r}")
     return CheckpointEvery(us=us)
 
 
@@ -216,7 +258,7 @@ def _format_checkpoint_every(value: CheckpointEvery) -> str:
 class Train(Spec):
     """How the version is trained."""
 
-    batch_rows: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+    batch_rows: Annotated[Whole, Field(ge=1, le=1_000_000)] = Field(
         4096, description="Rows of a step, over all partitions"
     )
     dense_optimizer: DenseOptimizer = DenseOptimizer()
@@ -226,7 +268,7 @@ class Train(Spec):
         PlainSerializer(_format_checkpoint_every),
         WithJsonSchema({"type": "string", "examples": ["200 steps", "60s"]}),
     ] = CheckpointEvery(us=60_000_000)
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[Whole, Field(ge=0, lt=2**63)] = Field(0, description="Of new rows, dense parameters and dropout")
 
 
 def _parse_start(value: object) -> object:
@@ -258,9 +300,9 @@ class Experiment(Spec):
     def _tables_used(self) -> Self:
         used = {self.table_of(name) for name, feature in self.features.items() if feature.kind != "dense"}
         if unknown := set(self.tables) - used - {"default"}:
-            raise ValueError(
-                f"tables: {', '.join(sorted(unknown))} used by no feature; the features use {', '.join(sorted(used))}"
-            )
+            word = sorted(unknown)[0]
+            expected = f"tables that a feature uses ({', '.join(sorted(used)) or 'none'}), or default"
+            raise misfit(expected, repr(word), "tables", word, words=[word, *used])
         return self
 
     def table_of(self, feature: str) -> str:

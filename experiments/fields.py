@@ -4,22 +4,51 @@ from __future__ import annotations
 
 import datetime
 import re
+import zoneinfo
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import BeforeValidator, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, Strict, StringConstraints, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(us|ms|s|m|h|d)$")
+MAX_DURATION_DAYS = 36_500
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 """A feed, experiment, feature or table."""
+
+ColumnName = Annotated[str, StringConstraints(pattern=r"^[^._\s][^.\s]{0,199}$|^_[^._\s][^.\s]{0,198}$")]
+"""A column of a feed. No dot (``item.price`` is a looked-up column), no two underscores in front (ours)."""
+
+Whole = Annotated[int, Strict()]
+"""A whole number; neither ``true`` nor ``"3"`` nor ``3.0``."""
+
+Number = Annotated[float, Strict()]
+"""A number; neither ``true`` nor a text. ``documents`` lets only finite ones in; code may say infinite."""
+
+Flag = Annotated[bool, Strict()]
+"""``true`` or ``false``; not ``yes``, ``on`` or 1."""
+
+
+def misfit(expected: str, got: str, *at: str, words: Iterable[str] = ()) -> PydanticCustomError:
+    """What a validator raises: an error whose message can place itself and name the nearest right word.
+
+    Args:
+        at: path from the object that is validated. words: those that ``got`` may have been meant for.
+    """
+    context = {"expected": expected, "got": got, "at": list(at), "words": list(words)}
+    return PydanticCustomError("misfit", "expected {expected}, got {got}", context)
 
 
 def parse_duration_us(value: object) -> int:
     """``"60s"`` → 60_000_000. Raises ``ValueError`` with what would be right."""
     if isinstance(value, str) and (match := _DURATION.match(value.strip())):
-        return round(float(match[1]) * _UNITS_US[match[2]])
+        us = float(match[1]) * _UNITS_US[match[2]]
+        if us > MAX_DURATION_DAYS * _UNITS_US["d"]:
+            raise ValueError(f"expected at most {MAX_DURATION_DAYS}d, got {value!r}")
+        return round(us)
     raise ValueError(f"expected a number with a unit (us ms s m h d), for example 60s, got {value!r}")
 
 
@@ -33,14 +62,13 @@ def format_duration(us: int) -> str:
 
 def parse_moment_us(value: object) -> int:
     """A date or an ISO time → µs since 1970 UTC. Raises ``ValueError`` with what would be right."""
-    if isinstance(value, datetime.datetime):
-        stamp = value
-    elif isinstance(value, datetime.date):
-        stamp = datetime.datetime(value.year, value.month, value.day)
-    elif isinstance(value, str):
+    try:
+        if not isinstance(value, str):
+            raise ValueError("not a text")
         stamp = datetime.datetime.fromisoformat(value.strip())
-    else:
-        raise ValueError(f"expected a date like 1990-01-01 or a time like 2024-05-01T12:00:00+00:00, got {value!r}")
+    except ValueError:
+        text = f"expected a date like 1990-01-01 or a time like 2024-05-01T12:00:00+00:00, got {value!r}"
+        raise ValueError(text) from None
     if stamp.tzinfo is None:
         stamp = stamp.replace(tzinfo=datetime.UTC)
     delta = stamp - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -68,6 +96,18 @@ Moment = Annotated[
     WithJsonSchema({"type": "string", "examples": ["1990-01-01", "2024-05-01T12:00:00+00:00"]}),
 ]
 """Microseconds since 1970 UTC; in YAML a date or an ISO time (without zone: UTC)."""
+
+
+def is_zone(name: str) -> bool:
+    """Whether this machine knows the time zone. UTC needs no data base."""
+    if name == "UTC":
+        return True
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
 
 _SCALARS = {
     "int64": pa.int64(),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from experiments.documents import Document, Path_, read_document
 from experiments.errors import Problem, SpecError
@@ -74,40 +77,86 @@ def _build(document: Document, model: type[M], kind: str) -> M:
 
 def _problems(document: Document, model: type[BaseModel], error: ValidationError) -> list[Problem]:
     found: dict[Path_, Problem] = {}
-    for item in error.errors(include_url=False):
-        path = _document_path(document, item["loc"])
+    items = [(_document_path(document, item), item) for item in error.errors(include_url=False)]
+    unknown = {path for path, item in items if item["type"] == "extra_forbidden"}
+    for path, item in items:
+        typos = [str(key[-1]) for key in unknown if key[:-1] == path[:-1]]
+        if item["type"] == "missing" and difflib.get_close_matches(str(path[-1]), typos, n=1, cutoff=0.6):
+            continue  # the unknown key beside it says so already
         if path not in found:
             found[path] = _problem(document, model, path, item)
-    return list(found.values())
+    return sorted(found.values(), key=lambda problem: problem.line)
 
 
-def _problem(document: Document, model: type[BaseModel], path: Path_, item: object) -> Problem:
-    assert isinstance(item, dict)
+TEXTS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "dict_type": "keys and values",
+    "model_type": "keys and values",
+    "tuple_type": "a list such as [a, b]",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number of at most {le}",
+    "too_short": "at least {min_length} entry",
+    "too_long": "at most {max_length} entry",
+    "string_too_short": "a text of at least {min_length} character",
+    "string_too_long": "a text of at most {max_length} character",
+}
+"""What pydantic's kinds of errors expect, in plain words."""
+
+EXAMPLES = {
+    "labels": "For example labels: {click: {column: clicked}}. A label is what the model learns to predict.",
+    "features": "For example features: {user: {hash: user_id}}",
+    "columns": "For example columns: {user_id: int64}",
+    "files": 'For example files: {url: data/clicks, match: "*.csv"}',
+    "format": "For example format: parquet",
+    "key": "For example key: [user_id]",
+    "model": "For example model: {deepfm: {mlp: [128, 64]}}",
+}
+"""What to write where a key has no value that fits."""
+
+
+def _problem(document: Document, model: type[BaseModel], path: Path_, item: ErrorDetails) -> Problem:
     kind, context, value = item["type"], item.get("ctx") or {}, item.get("input")
-    do = ""
-    if kind == "extra_forbidden":
+    last = str(path[-1]) if path else ""
+    do, got = EXAMPLES.get(last, ""), _shown(value)
+    if kind == "extra_forbidden" and isinstance(value_at := _value_at(document.data, path), str):
+        known = _keys_at(model, path)  # a word such as csv in format: csv
+        expected, got, do = f"one of {', '.join(known)}", repr(value_at), nearest(value_at, known) or do
+    elif kind == "extra_forbidden":
         known = _keys_at(model, path[:-1])
-        expected, got = f"one of {', '.join(known)}" if known else "a known key", f"the key {str(path[-1])!r}"
-        do = nearest(str(path[-1]), known)
+        expected, got = f"one of {', '.join(known)}" if known else "a known key", f"the key {last!r}"
+        do = nearest(last, known)
     elif kind == "missing":
-        expected, got = f"the key {path[-1]!r}", "nothing"
-        present = _value_at(document.data, path[:-1])
-        near = (
-            difflib.get_close_matches(str(path[-1]), list(present), n=1, cutoff=0.6)
-            if isinstance(present, dict)
-            else []
-        )
-        do = f"Write {path[-1]!r} instead of {near[0]!r}." if near else ""
+        expected, got = f"the key {last!r}", "nothing"
+    elif kind == "misfit":
+        expected, got, (word, *words) = context["expected"], context["got"], context["words"] or [""]
+        do = nearest(word, words) if word else ""
     elif kind == "value_error":
-        expected, _, got = str(context.get("error", item["msg"])).removeprefix("expected ").rpartition(", got ")
-        expected, got = (expected, got) if expected else (got, _shown(value))
+        expected = str(context["error"]).removeprefix("expected ").rpartition(", got ")[0]
     elif kind == "literal_error":
-        expected, got = str(context["expected"]), _shown(value)
-        do = nearest(str(value), [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
+        words = re.findall("'([^']*)'", str(context["expected"]))
+        lists = ", or a list<…> of one of them" if any(word.startswith("list<") for word in words) else ""
+        expected = f"one of {', '.join(word for word in words if not (lists and word.startswith('list<')))}{lists}"
+        do = nearest(str(value), words)
+    elif kind == "string_pattern_mismatch" and path[:1] == ("columns",):
+        expected, got = "a column's name without dots, spaces, or two underscores in front", repr(last)
+        do = f"Choose another and write {{from: {got}, type: …}}"
     elif kind == "string_pattern_mismatch":
-        expected, got = "a name: a letter, then letters, digits, - or _, at most 64", _shown(value)
+        expected = "a name: a letter, then letters, digits, - or _, at most 64"
+        got = repr(last) if isinstance(value, dict) or item["loc"][-1] == "[key]" else got
     else:
-        expected, got = str(item["msg"]).removeprefix("Input should be "), _shown(value)
+        expected = TEXTS[kind].format(**context) if kind in TEXTS else item["msg"].removeprefix("Input should be ")
+        got = f"{context['actual_length']}" if kind in ("too_short", "too_long") else got
+        do = "Put it in quotes." if kind == "string_type" and isinstance(value, int | float) else do
+        if kind == "model_type" and path[:1] == ("features",) and isinstance(value, str):
+            do = f"For example {{id: {value}}}, or {{hash: {value}}} for a text"
     return _placed(document, path, expected, got, do)
 
 
@@ -115,20 +164,18 @@ def _placed(document: Document, path: Path_, expected: str, got: str, do: str = 
     return Problem(document.file, document.line_of(path), ".".join(map(str, path)), expected, got, do)
 
 
-def _document_path(document: Document, location: tuple[str | int, ...]) -> Path_:
+def _document_path(document: Document, item: ErrorDetails) -> Path_:
     """Pydantic's location without the names of union members, which are not in the document."""
+    location = (*item["loc"], *(item.get("ctx") or {}).get("at", ()))
     path: list[str | int] = []
     value: object = document.data
-    for index, part in enumerate(location):
-        last = index == len(location) - 1
-        if isinstance(value, dict) and (part in value or (last and isinstance(part, str) and not part[:1].isupper())):
-            value = value.get(part)  # type: ignore[call-overload]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
-            continue
-        path.append(part)
-    return tuple(path)
+    for part in location:
+        inside = part in value if isinstance(value, dict) else isinstance(value, list) and part in range(len(value))
+        if inside:
+            value = value[part]  # type: ignore[index]
+            path.append(part)
+    missing = item["type"] == "missing"
+    return (*path, location[-1]) if missing else tuple(path)
 
 
 def _value_at(data: object, path: Path_) -> object:
@@ -142,36 +189,35 @@ Schema = dict[str, Any]
 
 def _keys_at(model: type[BaseModel], path: Path_) -> list[str]:
     """Keys that the model allows at a path, by walking its JSON schema."""
-    schema = model.model_json_schema(by_alias=True)
-    nodes = [schema]
+    root = model.model_json_schema(by_alias=True)
+    nodes = list(_options(root, root))
     for part in path:
-        nodes = [child for node in nodes for child in _children(schema, node, part)]
-    keys: dict[str, None] = {}
-    for node in nodes:
-        keys |= dict.fromkeys(_resolved(schema, node).get("properties", {}))
-    return list(keys)
+        nodes = [option for node in nodes for child in _children(node, part) for option in _options(root, child)]
+    return list(dict.fromkeys(key for node in nodes for key in node.get("properties", {})))
 
 
-def _children(root: Schema, node: Schema, part: str | int) -> list[Schema]:
-    node = _resolved(root, node)
-    out = []
-    for option in [node, *node.get("anyOf", [])]:
-        option = _resolved(root, option)
-        child = option.get("properties", {}).get(part) if isinstance(part, str) else option.get("items")
-        if child is None:
-            child = next(iter(option.get("patternProperties", {}).values()), option.get("additionalProperties"))
-        if isinstance(child, dict):
-            out += [child, *child.get("anyOf", [])]
-    return out
+def _options(root: Schema, node: Schema) -> Iterator[Schema]:
+    """A node, its reference followed, and everything it may be instead."""
+    if reference := node.get("$ref"):
+        yield from _options(root, root["$defs"][str(reference).rpartition("/")[2]])
+        return
+    yield node
+    for option in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        yield from _options(root, option)
 
 
-def _resolved(root: Schema, node: Schema) -> Schema:
-    reference = node.get("$ref")
-    if isinstance(reference, str):
-        return root["$defs"][reference.rpartition("/")[2]]
-    return node
+def _children(node: Schema, part: str | int) -> list[Schema]:
+    if isinstance(part, int):
+        return [node["items"]] if isinstance(node.get("items"), dict) else []
+    if part in node.get("properties", {}):
+        return [node["properties"][part]]
+    others = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+    return [child for child in others if isinstance(child, dict)]
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    """A value of a document as it would be written there."""
+    if value is None:
+        return "nothing"
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:79] + "…"
