@@ -149,7 +149,7 @@ class UntilEnd:
                     where=f"{feed.files.url} ({feed.files.match})",
                     do="Put its file there, or take the look-up out of the experiment and publish it again.",
                 )
-        return bool(reports) and all(report is not None and report.closed for report in reports.values())
+        return bool(reports) and all(report and report.closed and not report.open_splits for report in reports.values())
 
     def preprocess_over(self) -> bool:
         """All partitions of all live versions are past the end."""

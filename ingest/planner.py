@@ -99,6 +99,11 @@ class Planner:
     def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
         """Called by the consumer."""
 
+    @property
+    def quiet(self) -> bool:
+        """Whether this planner has looked at the folder twice and found nothing to do; one that stands by is quiet too."""
+        return self._lead is None or self._lead.plan.calm_turns >= 2
+
     def report(self) -> dict[str, object]:
         """Whether this planner is active, what it skipped, and what troubles it."""
         lead = self._lead
@@ -140,7 +145,7 @@ class Planner:
             now_us=self._clock.wall_us(),
         )
         if fresh:
-            settled = decision.floor.calm or decision.floor.closed
+            settled = lead.plan.calm_turns >= 2
             self._next_listing_s = now_s + (self._config.listing_s if settled else min(SOON_S, self._config.listing_s))
         return lead.write(decision)
 

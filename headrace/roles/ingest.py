@@ -27,6 +27,7 @@ class IngestRole:
         self._parts, self._look, self._ending = parts, look, ending
         self._config = parts.settings.ingest_config()
         self._reports: dict[str, FeedReport | None] = {}
+        self._planners: dict[str, Planner] = {}
         self._closed = {name for name, report in look.feeds().items() if report and report.closed}
 
     def wanted(self) -> Mapping[tuple[str, str], Made]:
@@ -48,8 +49,8 @@ class IngestRole:
             self._closed |= fresh
 
     def over(self) -> bool:
-        """As the ending says."""
-        return self._ending.ingest_over()
+        """As the ending says; and this process has looked at the folders itself, also of feeds that were closed before."""
+        return self._ending.ingest_over() and all(planner.quiet for planner in self._planners.values())
 
     def waiting(self) -> str:
         """Nothing published, or what the planners say."""
@@ -80,7 +81,7 @@ class IngestRole:
         }
 
     def _planner(self, feed: Feed) -> Planner:
-        return Planner(
+        planner = self._planners[feed.feed] = Planner(
             self._parts.log,
             feed,
             folder_of(self._parts, feed),
@@ -89,6 +90,7 @@ class IngestRole:
             may_close=self._ending.may_close,
             lag_groups=lambda: self._lag_groups(feed),
         )
+        return planner
 
     def _reader(self, feed: Feed) -> Reader:
         return Reader(self._parts.log, feed, folder_of(self._parts, feed), self._config, clock=self._parts.clock)

@@ -47,6 +47,21 @@ def test_second_run_trains_nothing_and_writes_no_checkpoint(undisturbed: Undistu
     assert before == after
 
 
+def test_files_after_the_closing_are_late(tmp_path: Path) -> None:
+    """A closed feed takes no more rows: a file that comes later is counted, row by row, and trains nothing."""
+    project = Project.create(tmp_path / "p", "shop")
+    first = project.run_all()
+    impressions = sorted((project.path / "data/impressions").glob("*.csv"))
+    late = impressions[-1].with_name("part-999.csv")
+    late.write_text(impressions[-1].read_text())
+    rows = len(late.read_text().splitlines()) - 1
+    again = project.run_all()
+    feed = again["feeds"]["impressions"]
+    assert (feed["late"], feed["late_files"]) == (rows, 1)
+    assert feed["used"] == first["feeds"]["impressions"]["used"]
+    assert learned(again) == learned(first)
+
+
 def test_status_without_processes_shows_the_same_object(undisturbed: Undisturbed) -> None:
     project, first = undisturbed
     status = project.json("status")
