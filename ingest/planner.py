@@ -255,25 +255,26 @@ class Looker:
     def _candidate(self, file: FoundFile, start: Start, fp: str) -> tuple[Candidate | None, str]:
         """A file looked into once, while it stays as it is; without one: why it cannot be opened now."""
         key = (file, start.begin)
-        if key not in self._looked:
-            limit = limit_of(self._clock.wall_us(), self._feed.max_future)
-            try:
-                if fp and (now := self._folder.stat(file.path)) != file:
-                    if now is None and not self._folder.reachable():
-                        return None, f"for the folder {self._folder.url}: it is not there"
-                    raise FileRejected("file-changed", "changed since it was planned")
-                fp = fp or self._folder.fingerprint(file)
-                found = self._format.plan(self._folder, file, start, limit)
-            except FileRejected:
-                found = UNREADABLE  # the reader finds the same, rejects the file, and it is counted
-                if start.begin:
-                    part = replace(UNREADABLE.ranges[0], begin=start.begin, first_row=start.row, first_line=start.line)
-                    found = replace(UNREADABLE, ranges=(part,))
-            except FileNotFoundError:
-                return None, "" if not fp else f"for {file.path}: it is gone"
-            except OSError as error:
-                return None, f"for {file.path}: {error}"
-            self._looked[key] = Candidate(file, found, fp)
+        if key in self._looked:
+            return self._looked[key], ""
+        limit = limit_of(self._clock.wall_us(), self._feed.max_future)
+        try:
+            if fp and (now := self._folder.stat(file.path)) != file:
+                if now is None and not self._folder.reachable():
+                    return None, f"for the folder {self._folder.url}: it is not there"
+                raise FileRejected("file-changed", "changed since it was planned")
+            fp = fp or self._folder.fingerprint(file)
+            found = self._format.plan(self._folder, file, start, limit)
+        except FileRejected:
+            found = UNREADABLE  # the reader finds the same, rejects the file, and it is counted
+            if start.begin:
+                part = replace(UNREADABLE.ranges[0], begin=start.begin, first_row=start.row, first_line=start.line)
+                found = replace(UNREADABLE, ranges=(part,))
+        except FileNotFoundError:
+            return None, "" if not fp else f"for {file.path}: it is gone"
+        except OSError as error:
+            return None, f"for {file.path}: {error}"
+        self._looked[key] = Candidate(file, found, fp)
         return self._looked[key], ""
 
 

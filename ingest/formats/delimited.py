@@ -157,7 +157,7 @@ class DelimitedFormat:
         if first.broken or not line:
             raise FileRejected("bad-header", "expected a header line", raw=line[:200])
         try:
-            names = _cells(line, self._dialect)
+            names = _cells(line.rstrip(b"\r\n") + b"\n", self._dialect)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise FileRejected("bad-header", "expected a header of UTF-8 text", raw=line[:200]) from error
         self._check_names(names, line[: self._config.dead_letter_bytes])
