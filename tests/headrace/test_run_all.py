@@ -53,6 +53,7 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_versions_come_and_go_and_a_signal_drains(project: Path) -> None:
     (spec, *_) = sorted((project / "experiments").glob("*.yaml"))
     name = headrace(project, "publish", spec)["published"][-1]["name"]

@@ -17,7 +17,8 @@ MORE_PARAMETERS = {
 DEEPER: dict[str, str] = {}
 LONGER: dict[str, str] = {}
 
-BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Match, ast.AsyncFor, ast.AsyncWith)
+BLOCKS = (ast.If, ast.For, ast.While, ast.Try, ast.Match)
+"""A ``with`` neither branches nor repeats, so it does not count."""
 
 
 def nesting(node: ast.AST, depth: int = 0) -> int:
@@ -104,7 +105,7 @@ def test_exceptions_are_needed() -> None:
         ("def f():\n    if a:\n        b()\n    elif c:\n        d()\n    elif e:\n        g()", 1),
         (
             "for a in b:\n  with c:\n    try:\n      d()\n    finally:\n      e()",
-            3,
+            2,
         ),
         ("def f():\n    if a:\n        def g():\n            if b:\n                c()\n", 1),
         ("def f():\n    if a:\n        b()\n    else:\n        if c:\n            d()\n        e()", 2),
