@@ -140,10 +140,9 @@ class Child:
         on_report(report)
 
 
-def report_failure(error: BaseException) -> None:
+def report_failure(error: HeadraceError) -> None:
     """In a child: tell the supervisor why it ends."""
-    if isinstance(error, HeadraceError):
-        PipeReporter().report({"error": error.as_dict()})
+    PipeReporter().report({"error": error.as_dict()})
 
 
 def this_program() -> list[str]:

@@ -180,8 +180,6 @@ def _one_role(run: Run, name: str, *, child: bool) -> Iterator[tuple[Parts, Look
     """Everything a role in this process needs. A child's lock is its supervisor's."""
     runtime.prepare(os.environ, threads=run.settings.train.threads)
     logs.configure(run.settings.logs, role=name, level=run.log_level)
-    stop = Stop()
-    stop.install()
     lock = None if child else RunLock(run.project.lock, "shared")
     if lock:
         lock.acquire()
@@ -191,7 +189,7 @@ def _one_role(run: Run, name: str, *, child: bool) -> Iterator[tuple[Parts, Look
         registry = Registry(log)
         registry.refresh()
         reporter: Reporter = PipeReporter() if display is None else SelfReporter(display, name)
-        parts = Parts(run.project, run.settings, log, registry, SystemClock(), reporter, stop)
+        parts = Parts(run.project, run.settings, log, registry, SystemClock(), reporter, Stop())
         look = Look(log, registry)
         yield parts, look, make_ending(run, look)
     finally:

@@ -49,7 +49,7 @@ def error_text(error: HeadraceError) -> str:
         return f"headrace: {error}"  # it lists several problems itself
     return "\n".join(
         [
-            f"headrace: {type(error).__name__}",
+            "headrace: error",
             f"  expected  {error.expected}",
             f"  got       {error.got}",
             f"  where     {error.where}",

@@ -55,7 +55,9 @@ def run_role(
         )
     began_s = time.monotonic()
     options: Options = context.obj
-    code = _dispatch(_make_run(options, until_idle, until_end), role, only, is_child=child is not None)
+    code = _dispatch(
+        _make_run(options, until_idle, until_end), role, only, is_child=child is not None, debug=options.debug
+    )
     if child is not None:
         # All is closed and flushed; taking torch and its threads down in good order would cost a second.
         sys.stderr.flush()
@@ -80,10 +82,11 @@ def _make_run(options: Options, until_idle: bool, until_end: bool) -> Run:
     )
 
 
-def _dispatch(run: Run, role: RoleName, only: str | None, *, is_child: bool) -> int:
+def _dispatch(run: Run, role: RoleName, only: str | None, *, is_child: bool, debug: bool) -> int:
     from headrace import running
     from headrace.children import report_failure
     from headrace.progress import make_display
+    from streams.errors import EXIT_WORK_FAILED, HeadraceError
 
     if role is RoleName.all:
         return running.run_all(run, make_display())
@@ -93,9 +96,11 @@ def _dispatch(run: Run, role: RoleName, only: str | None, *, is_child: bool) -> 
         if only is not None:
             return running.run_trainer(run, only)
         return running.run_single(run, role.value, child=is_child)
-    except Exception as error:
+    except HeadraceError as error:
         if is_child:
             report_failure(error)
+        if is_child and error.exit_code != EXIT_WORK_FAILED and not debug:
+            raise typer.Exit(error.exit_code) from None  # the supervisor says it, once
         raise
 
 

@@ -119,7 +119,12 @@ class Workers:
 
 
 def run_role(role: Role, parts: Parts, workers: Workers) -> int:
-    """Run until the role is over or a signal came; the exit code."""
+    """Run until the role is over or a signal came; the exit code.
+
+    Signals are handled from here on: before, while libraries are imported, there is nothing to drain, and SIGTERM ends the
+    process at once.
+    """
+    parts.stop.install()
     pulse = _Pulse(role, parts)
     wanted: Mapping[tuple[str, str], Made] | None = None
     try:
