@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ingest.contracts import T_END, Config
 from ingest.status import FeedStatus
 from streams.contracts import Log
+from streams.embedded.log import open_log
 from tests.ingest.world import Ingest, feed_of, jsons, late_rows, letters, raw_rows, write
 
 COLUMNS = {"k": "int64", "t": "float64", "x": "string"}
@@ -72,21 +76,47 @@ def test_last_files_later_and_first_files_later(log: Log, tmp_path: Path) -> Non
     ingest.close()
 
 
-@pytest.mark.parametrize("seed", range(25))
+def save(path: Path, form: str, rows: list[tuple[object, object, object]], rng: random.Random) -> None:
+    """A file of the rows, as text, as gzip, or in row groups of some size."""
+    if form == "parquet":
+        columns = [[value if value != "" else None for value in column] for column in zip(*rows, strict=True)] or [
+            [],
+            [],
+            [],
+        ]
+        arrays = [pa.array(c, t) for c, t in zip(columns, (pa.int64(), pa.float64(), pa.string()), strict=True)]
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(dict(zip("ktx", arrays, strict=True))), sink, row_group_size=rng.randint(1, 9))
+        write(path, sink.getvalue().to_pybytes())
+    else:
+        text = csv(rows).encode()
+        write(path, gzip.compress(text) if form == "gz" else text)
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_any_schedule_of_planners_readers_and_deaths(log: Log, tmp_path: Path, seed: int) -> None:
     """Two planners, two readers, random restarts, files that come while it runs: the ledger is exact and W is kept."""
     rng = random.Random(seed)
     folder = tmp_path / "in"
     folder.mkdir()
-    order = rng.choice(["any", "in_order"])
-    feed = feed_of(folder, COLUMNS, files={"url": str(folder), "order": order}, disorder=rng.choice(["0s", "5s"]))
-    ingest = Ingest(
-        log,
-        feed,
-        Config(part_rows=rng.choice([1, 3, 100]), listing_s=0.0, open_splits=rng.choice([1, 2, 8])),
-        planners=2,
-        readers=2,
+    order, form = rng.choice(["any", "in_order"]), rng.choice(["csv", "gz", "parquet"])
+    feed = feed_of(
+        folder,
+        COLUMNS,
+        files={"url": str(folder), "order": order},
+        disorder=rng.choice(["0s", "5s"]),
+        file_disorder=rng.choice(["0s", "15s"]),
+        format="parquet" if form == "parquet" else {"delimited": {}},
     )
+    config = Config(
+        part_rows=rng.choice([1, 3, 100]),
+        part_bytes=rng.choice([40, 10**6]),
+        split_bytes=rng.choice([1, 60, 10**6]),
+        listing_s=0.0,
+        open_splits=rng.choice([1, 2, 8]),
+        ahead_us=rng.choice([1_000_000, 10**12]),
+    )
+    ingest = Ingest(log, feed, config, planners=2, readers=2)
     want: dict[tuple[str, int], str] = {}
     waiting = list(range(rng.randint(1, 6)))
     for turn in range(400):
@@ -95,15 +125,11 @@ def test_any_schedule_of_planners_readers_and_deaths(log: Log, tmp_path: Path, s
             rows: list[tuple[object, object, object]] = []
             for i in range(rng.randint(0, 12)):
                 kind = rng.random()
-                rows.append(
-                    (
-                        "" if kind < 0.05 else i,
-                        "" if 0.05 < kind < 0.1 else n * 10 + i + rng.choice([0, -3, 4]),
-                        f"{n}.{i}",
-                    )
-                )
-                want[f"p{n}.csv", i] = f"{n}.{i}"
-            write(folder / f"p{n}.csv", csv(rows))
+                key = "" if kind < 0.05 else i
+                time = "" if 0.05 < kind < 0.1 else n * 10 + i + rng.choice([0, -3, 4])
+                rows.append((key, time, f"{n}.{i}"))
+                want[f"p{n}", i] = f"{n}.{i}"
+            save(folder / f"p{n}", form, rows, rng)
         at = rng.randrange(len(ingest.workers))
         ingest.workers[at].step()
         ingest.clock.advance(0.2)
@@ -113,8 +139,8 @@ def test_any_schedule_of_planners_readers_and_deaths(log: Log, tmp_path: Path, s
         if not waiting and turn > 200 and rng.random() < 0.1:
             break
     for n in waiting:
-        write(folder / f"p{n}.csv", csv([(1, n * 10, f"{n}.0")]))
-        want[f"p{n}.csv", 0] = f"{n}.0"
+        save(folder / f"p{n}", form, [(1, n * 10, f"{n}.0")], rng)
+        want[f"p{n}", 0] = f"{n}.0"
     ingest.finish()
     rows_out = raw_rows(log, feed)
     late, dead = late_rows(log, feed), letters(log, feed)
@@ -128,6 +154,52 @@ def test_any_schedule_of_planners_readers_and_deaths(log: Log, tmp_path: Path, s
     assert (report.used, report.late, report.rejected) == (len(rows_out), len(late), len(dead))
     assert report.closed
     ingest.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_same_files_new_plan_same_verdicts(log: Log, tmp_path: Path, seed: int) -> None:
+    """In-order files that keep their order: the same rows are used and late however many run, whatever comes when."""
+    rng = random.Random(seed)
+    folder = tmp_path / "in"
+    files = [
+        [(i, n * 100 + i * 5 - (rng.choice([0, 0, 2, 30]) if i else 0), f"{n}.{i}") for i in range(12)]
+        for n in range(5)
+    ]
+    feed = feed_of(folder, COLUMNS, files={"url": str(folder), "order": "in_order"}, disorder="4s")
+    found = []
+    for life in range(2):
+        shelf = open_log(tmp_path / f"log{life}")
+        ingest = Ingest(
+            shelf, feed, Config(part_rows=rng.choice([1, 2, 5]), listing_s=0.0), planners=1 + life, readers=1 + life
+        )
+        for n, rows in enumerate(files):
+            write(folder / f"p{n}.csv", csv(list(rows)))
+            for _ in range(rng.choice([0, 40]) * life):
+                ingest.workers[rng.randrange(len(ingest.workers))].step()
+                ingest.clock.advance(0.3)
+        ingest.finish()
+        found.append((set(raw_rows(shelf, feed)), late_rows(shelf, feed)))
+        ingest.close()
+        shelf.close()
+        if not life:
+            for file in folder.iterdir():
+                file.unlink()
+    assert found[0] == found[1]
+    assert found[0][1]
+
+
+def test_of_a_large_file_W_rises_while_it_is_read(log: Log, tmp_path: Path) -> None:
+    """Else the join would hold all of the file."""
+    for form in ("csv", "parquet"):
+        folder = tmp_path / form
+        save(folder / "a", form, [(i, i * 10, "x" * 40) for i in range(300)], random.Random(1))
+        feed = feed_of(folder, COLUMNS, feed=form, format=form if form == "parquet" else {"delimited": {}})
+        ingest = Ingest(log, feed, Config(split_bytes=900, part_rows=10, listing_s=0.0, open_splits=2))
+        ingest.finish()
+        marks = [json["W"] for json in jsons(log, f"floor.{form}")]
+        assert len(set(marks)) > 8
+        assert len(raw_rows(log, feed)) == 300
+        ingest.close()
 
 
 def test_snapshots_close_by_themselves_and_count_what_comes_later(log: Log, tmp_path: Path) -> None:
