@@ -261,4 +261,5 @@ def _growth() -> dict[str, float]:
 
 def _find(table: DynamicTable, logical_U: np.ndarray, ids_U: np.ndarray, slots_U: np.ndarray) -> None:
     """The look-up alone, as ``find_or_insert`` begins."""
-    kernels.find(table._directory, table._segments, table._shape, logical_U, ids_U, slots_U)
+    index = table._index
+    kernels.find(index.directory, index.segments, index.shape, logical_U, ids_U, slots_U)

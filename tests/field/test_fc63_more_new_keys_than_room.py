@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.trainer.tables.test_dynamic import spec
-from trainer.kernels.index import FULL, SEGMENT
+from trainer.kernels.index import LEAST, MOST, SEGMENT
 from trainer.tables.dynamic import DynamicTable
 
-SIZES = [1, 2, 3, 255, 256, 257, 300, FULL - 1, FULL, FULL + 1, SEGMENT - 1, SEGMENT, SEGMENT + 1]
+SIZES = [1, 2, 3, 255, 256, 257, 300, LEAST - 1, LEAST, LEAST + 1, MOST, MOST + 1, SEGMENT - 1, SEGMENT, SEGMENT + 1]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -1,8 +1,10 @@
 """A table whose rows come into being when their id is first seen; see ``trainer.contracts.EmbeddingTable``.
 
 Memory is reserved once and used as it is touched, so growth copies nothing; the index splits one segment at a time. A new
-row's weights follow from (seed, name of the logical table, id, column) alone: uniform in ±init in the first ``dim``
-columns, 0 in those the model adds.
+row's weights follow from (seed, name of the logical table, id, column) alone, so they are the same on any shard, in any run,
+in any order of insertion: uniform in [−init, init) in the first ``dim`` columns, 0 in those the model adds. Exactly, with
+64-bit arithmetic modulo 2^64: salt = XXH64 of the name in UTF-8, seeded with the seed; h = mix64(mix64(id ^ salt) +
+(column + 1) · 0x9E3779B97F4A7C15), with mix64 the finalizer of splitmix64; weight = (float32(h >> 40) · 2^−23 − 1) · init.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from streams.errors import Exhausted, SchemaMismatch
 from trainer.contracts import Int32Map
 from trainer.kernels import index as kernels
 from trainer.kernels import rows as row_kernels
-from trainer.tables.reserved import reserve
+from trainer.tables.reserved import RECORD, reserve_rows
 
 _NO_OFFSETS = np.empty(0, np.int32)
 
@@ -50,23 +52,17 @@ class DynamicTable:
         spec: dimension, optimizer, initial range, logical tables.
         width: weights of a row, ≥ ``spec.dim``.
         seed: of the initial weights (``train.seed``).
-        max_rows: address space is reserved for so many; more raise ``Exhausted``.
+        max_rows: address space is reserved for so many (or for fewer, if the system refuses); more raise ``Exhausted``.
     """
 
     def __init__(self, spec: PhysicalTable, width: int, *, seed: int, max_rows: int) -> None:
         self._spec = spec
-        self._max_rows = max_rows
-        segments = max(4, 4 * max_rows // kernels.FULL + 4)
-        self._directory = reserve((1 << kernels.MAX_DEPTH,), np.int32)
-        self._segments = reserve((segments, kernels.SEGMENT, 2), np.int64)
-        self._depths = reserve((segments,), np.int32)
-        self._fill = reserve((segments,), np.int32)
-        self._shape = np.array([0, 1, 0], np.int64)
-        self._weights = reserve((max_rows, width), np.float32)
-        self._state = reserve((max_rows, 1), np.float32)
-        self._count = reserve((max_rows,), np.uint32)
-        self._last_seen = reserve((max_rows,), np.int64)
-        self._keys = (reserve((max_rows,), np.uint16), reserve((max_rows,), np.int64))
+        memory = reserve_rows(max_rows, width)
+        self._max_rows, self._wanted_rows = len(memory.ids), max_rows
+        self._index = memory.index
+        self._weights = memory.weights
+        self._state, self._count, self._last_seen = (memory.records[name] for name in ("state", "count", "last_seen"))
+        self._keys = (memory.logical, memory.ids)
         self._salts = np.array([salt_of(name, seed) for name in spec.logical], np.uint64)
         self._mean_F = np.array([feature.pool == "mean" for feature in spec.features], np.bool_)
 
@@ -83,35 +79,35 @@ class DynamicTable:
     @property
     def rows(self) -> int:
         """Rows that exist."""
-        return int(self._shape[2])
+        return int(self._index.shape[2])
 
     def nbytes(self) -> int:
         """Bytes in use: rows and segments."""
-        row = self.width * 4 + self._state.shape[1] * 4 + 4 + 8 + 2 + 8
-        return int(self.rows * row + self._shape[1] * kernels.SEGMENT * 16)
+        row = self.width * 4 + RECORD.itemsize + 2 + 8
+        return int(self.rows * row + self._index.shape[1] * kernels.SEGMENT * 16)
 
     def find_or_insert(self, logical_U: UInt16, ids_U: Int64, now_us: int) -> Int64:
         """Slots of distinct keys; unknown ones get new rows. Raises ``Exhausted`` with nothing changed."""
-        slots = np.empty(len(ids_U), np.int64)
-        self._place(logical_U, ids_U, slots)
-        kernels.touch(slots, np.int64(now_us), self._count, self._last_seen)
+        slots = self._place(logical_U, ids_U)
+        kernels.touch(slots, now_us, self._count, self._last_seen)
         return slots
 
     def pool(self, slots_U: Int64, ids: TableIds, out_FBD: Float32) -> None:
         """Pooled embeddings of a local batch, in place."""
         offsets = _NO_OFFSETS if ids.offsets is None else ids.offsets
+        assert _dense_rows(out_FBD), "the last axis is contiguous"
         row_kernels.pool(self._weights, slots_U, ids.inverse_N, offsets, self._mean_F, out_FBD)
 
     def accumulate(self, ids: TableIds, grad_FBD: Float32, into_U: Int32Map, grads_VD: Float32) -> None:
         """Add the gradients of a local batch's ids to ``grads_VD``, in place."""
         offsets = _NO_OFFSETS if ids.offsets is None else ids.offsets
+        assert _dense_rows(grad_FBD), "the last axis is contiguous"
         row_kernels.accumulate(ids.inverse_N, offsets, self._mean_F, grad_FBD, into_U, grads_VD)
 
     def apply(self, slots_V: Int64, grads_VD: Float32) -> None:
         """One step of row-wise Adagrad on distinct slots, in place. All columns share the accumulator."""
         optimizer = self._spec.optimizer
-        lr, eps = np.float32(optimizer.lr), np.float32(optimizer.eps)
-        row_kernels.rowwise_adagrad(self._weights, self._state, slots_V, grads_VD, lr, eps)
+        row_kernels.rowwise_adagrad(self._weights, self._state, slots_V, grads_VD, optimizer.lr, optimizer.eps)
 
     def export(self) -> pa.Table:
         """All rows, sorted by (logical name, signed id). New memory."""
@@ -124,7 +120,7 @@ class DynamicTable:
             ),
             pa.array(ids[order]),
             _fixed(self._weights[:n][order]),
-            _fixed(self._state[:n][order]),
+            _fixed(self._state[:n][order][:, None]),
             pa.array(self._count[:n][order]),
             pa.array(self._last_seen[:n][order]),
         ]
@@ -142,10 +138,16 @@ class DynamicTable:
         rows = rows.combine_chunks()
         logical = self._logical_of(rows)
         ids = rows["id"].to_numpy()
-        slots = np.empty(len(ids), np.int64)
-        self._place(logical, ids, slots)
+        slots = self._place(logical, ids)
+        if self.rows != len(ids):
+            raise SchemaMismatch(
+                expected="each key once",
+                got=f"{self.rows} keys in {len(ids)} rows",
+                where=f"table {self._spec.name}",
+                do="The checkpoint was not written by this program; use another one.",
+            )
         self._weights[slots] = _matrix(rows, "weights", self.width)
-        self._state[slots] = _matrix(rows, "state", 1)
+        self._state[slots] = _matrix(rows, "state", 1)[:, 0]
         self._count[slots] = rows["count"].to_numpy()
         self._last_seen[slots] = rows["last_seen"].to_numpy()
 
@@ -166,28 +168,37 @@ class DynamicTable:
         numbers = np.array([known[name] for name in chunks.dictionary.to_pylist()], np.uint16)
         return numbers[chunks.indices.to_numpy()]
 
-    def _place(self, logical_U: UInt16, ids_U: Int64, slots_U: Int64) -> None:
-        missing = kernels.find(self._directory, self._segments, self._shape, logical_U, ids_U, slots_U)
+    def _place(self, logical_U: UInt16, ids_U: Int64) -> Int64:
+        logical_U, ids_U = np.ascontiguousarray(logical_U), np.ascontiguousarray(ids_U)
+        slots_U = np.empty(len(ids_U), np.int64)
+        index = self._index
+        missing = kernels.find(index.directory, index.segments, index.shape, logical_U, ids_U, slots_U)
         if not missing:
-            return
+            return slots_U
         first = self.rows
         if first + missing > self._max_rows:
             raise self._exhausted(first + missing)
-        index = (self._directory, self._segments, self._depths, self._fill, self._shape)
         if not kernels.insert(*index, logical_U, ids_U, slots_U):
             raise self._exhausted(first + missing)
-        init = np.float32(self._spec.init)
-        kernels.start_rows(
-            first, logical_U, ids_U, slots_U, self._keys, self._weights, self._salts, self._spec.dim, init
-        )
+        values = (self._weights, self._state)
+        initial = (self._spec.init, self._spec.optimizer.initial)
+        kernels.start_rows(first, logical_U, ids_U, slots_U, self._keys, values, self._salts, self._spec.dim, initial)
+        return slots_U
 
     def _exhausted(self, wanted: int) -> Exhausted:
         return Exhausted(
             expected=f"at most {self._max_rows} rows",
             got=f"{wanted} rows",
             where=f"table {self._spec.name} ({', '.join(self._spec.logical)})",
-            do="Raise trainer.max_rows (it reserves address space, not memory), or hash into fewer ids.",
+            do="Raise trainer.max_rows (it reserves address space, not memory), or hash into fewer ids."
+            if self._max_rows == self._wanted_rows
+            else f"The system refused address space for {self._wanted_rows} rows: see ulimit -v and vm.overcommit_memory.",
         )
+
+
+def _dense_rows(values_FBD: Float32) -> bool:
+    """Whether the last axis is contiguous; strides of axes of one value, or of empty arrays, may be anything."""
+    return values_FBD.strides[2] == 4 or values_FBD.shape[2] == 1 or not values_FBD.size
 
 
 def _fixed(values: npt.NDArray[Any]) -> pa.FixedSizeListArray:

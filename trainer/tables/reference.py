@@ -47,7 +47,7 @@ class ReferenceTable:
             if (logical, key) not in self._slots:
                 self._slots[logical, key] = len(self._weights)
                 self._weights.append(self._initial(logical, key))
-                self._state.append(np.float32(0))
+                self._state.append(np.float32(self.spec.optimizer.initial))
                 self._count.append(0)
                 self._last_seen.append(0)
             slot = self._slots[logical, key]
@@ -59,8 +59,8 @@ class ReferenceTable:
     def pool(self, slots_U: Int64, ids: TableIds, out_FBD: Float32) -> None:
         """Pooled embeddings of a local batch, in place."""
         for f, b, uniques in self._cells(ids, out_FBD.shape[1]):
-            out_FBD[f, b] = 0
-            for u in uniques:
+            out_FBD[f, b] = self._weights[slots_U[uniques[0]]] if uniques else 0
+            for u in uniques[1:]:
                 out_FBD[f, b] += self._weights[slots_U[u]]
             out_FBD[f, b] *= self._scale(f, len(uniques))
 
