@@ -22,14 +22,18 @@ def problems_of(experiment: Experiment, feeds: Mapping[str, Feed]) -> list[Found
     if sample is None:
         return [(("sample",), "a feed", repr(experiment.sample), _hint(experiment.sample, feeds))]
     found: list[Found] = []
+    if experiment.experiment in feeds:
+        found.append((("experiment",), "a name that no feed has", repr(experiment.experiment), "Rename one of them."))
     if sample.snapshot:
         found.append((("sample",), "a feed with event_time", f"the snapshot {sample.feed!r}", "Look it up instead."))
     found += _lookups(experiment, sample, feeds)
+    unknown = {alias for alias, lookup in experiment.lookups.items() if lookup.feed not in feeds}
     types = _column_types(experiment, sample, feeds)
     for name, label in experiment.labels.items():
         found += _label(("labels", name), label, sample)
     for name, feature in experiment.features.items():
-        found += _feature(("features", name), feature, types)
+        if not unknown.intersection(column.partition(".")[0] for column in feature.columns):
+            found += _feature(("features", name), feature, types)
     rows, partitions = experiment.train.batch_rows, sample.partitions
     if rows % partitions:
         near = max(partitions, rows // partitions * partitions)
@@ -89,7 +93,8 @@ def _label(path: Path_, label: ColumnLabel, sample: Feed) -> list[Found]:
             return [((*path, "equals"), f"a value of type {column.type}", repr(label.equals), "")]
         return [((*path, "range"), "no range for a text column", "one", "")] if label.range else []
     if not numeric:
-        return [((*path, "column"), "a number or bool column", f"{label.column!r} of type {column.type}", "")]
+        do = "Write equals: with a text in quotes." if column.type == "string" else ""
+        return [((*path, "column"), "a number or bool column", f"{label.column!r} of type {column.type}", do)]
     return []
 
 

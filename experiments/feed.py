@@ -25,6 +25,7 @@ from experiments.fields import (
     Moment,
     Name,
     Whole,
+    format_duration,
     is_list,
     is_zone,
     misfit,
@@ -157,7 +158,7 @@ def _parse_every(value: object) -> int | None:
 Every = Annotated[
     int | None,
     BeforeValidator(_parse_every),
-    PlainSerializer(lambda us: "off" if us is None else f"{us}us"),
+    PlainSerializer(lambda us: "off" if us is None else format_duration(us)),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"const": False}], "examples": ["60s", "off"]}),
 ]
 

@@ -126,9 +126,10 @@ def _problem(document: Document, model: type[BaseModel], path: Path_, item: Erro
     kind, context, value = item["type"], item.get("ctx") or {}, item.get("input")
     last = str(path[-1]) if path else ""
     do, got = EXAMPLES.get(last, ""), _shown(value)
-    if kind == "extra_forbidden" and isinstance(value_at := _value_at(document.data, path), str):
-        known = _keys_at(model, path)  # a word such as csv in format: csv
-        expected, got, do = f"one of {', '.join(known)}", repr(value_at), nearest(value_at, known) or do
+    word = _value_at(document.data, path)
+    if kind == "extra_forbidden" and isinstance(word, str) and word != value:
+        known = _keys_at(model, path)  # as csv in format: csv, which was read as format: {csv: {}}
+        expected, got, do = f"one of {', '.join(known)}", repr(word), nearest(word, known) or do
     elif kind == "extra_forbidden":
         known = _keys_at(model, path[:-1])
         expected, got = f"one of {', '.join(known)}" if known else "a known key", f"the key {last!r}"
@@ -136,8 +137,8 @@ def _problem(document: Document, model: type[BaseModel], path: Path_, item: Erro
     elif kind == "missing":
         expected, got = f"the key {last!r}", "nothing"
     elif kind == "misfit":
-        expected, got, (word, *words) = context["expected"], context["got"], context["words"] or [""]
-        do = nearest(word, words) if word else ""
+        expected, got, meant = context["expected"], context["got"], context["words"]
+        do = nearest(meant[0], meant[1:]) if meant else do
     elif kind == "value_error":
         expected = str(context["error"]).removeprefix("expected ").rpartition(", got ")[0]
     elif kind == "literal_error":
@@ -180,7 +181,7 @@ def _document_path(document: Document, item: ErrorDetails) -> Path_:
 
 def _value_at(data: object, path: Path_) -> object:
     for part in path:
-        data = data[part] if isinstance(data, dict | list) else None  # type: ignore[index,call-overload]
+        data = data.get(part) if isinstance(data, dict) else data[part] if isinstance(data, list) else None  # type: ignore[index]
     return data
 
 

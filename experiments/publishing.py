@@ -5,13 +5,18 @@
 | publish.1 | fences other publishers, reads the registry | nothing changed |
 | publish.2 | creates every topic the feeds, views and versions need | empty topics, used by the next publish |
 | publish.3 | one transaction with all registry records | all is published; groups of retired versions still exist |
-| publish.4 | deletes groups of retired versions | done; a repeated publish does it again |
+| publish.4 | deletes groups of retired versions, whoever retired them | done |
+
+Every publisher does step 4 for all retired versions, so the next one makes up for one that died before it. Groups of joins
+stay: a view that is used again goes on where its join stopped.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -19,19 +24,17 @@ from typing import Literal, TypeVar
 from experiments import names
 from experiments.experiment import Experiment
 from experiments.feed import Feed
-from experiments.fields import format_time
 from experiments.registry import SPEC, Registry, experiment_record, feed_record
-from experiments.view import Version, View, canonical, content_hash, view_of
+from experiments.starting import END_OF_TIME, gone, start_time
+from experiments.view import OPERATIONAL, Version, View, canonical, content_hash, view_of
 from streams.contracts import Log, TopicPartition, TopicSpec
 from streams.errors import Fenced, SchemaMismatch, UnknownOutcome, Usage
 from streams.killpoints import reached
-from streams.packed import read_control
-from streams.tail import read_to_end
 
 SPLIT_PARTITIONS = 4
-ATTEMPTS = 20
-OPERATIONAL = ("settle",)
-"""Fields of a published feed that may change: they do not touch what its topics hold."""
+ATTEMPTS = 30
+PAUSE_S = 0.01
+MAX_PAUSE_S = 0.5
 
 R = TypeVar("R")
 Action = Literal["new", "unchanged", "changed", "retired"]
@@ -70,11 +73,17 @@ def version_hash(experiment: Experiment, view: View) -> str:
     """Identity of a version: the experiment's content and its view's (types of feeds included)."""
     content = canonical(experiment)
     content.pop("experiment")
-    return content_hash({"experiment": content, "view": _identity(view.content())})
+    return content_hash({"experiment": content, "view": view.content()})
 
 
 def plan(registry: Registry, experiments: Sequence[Experiment], feeds: Mapping[str, Feed]) -> list[Change]:
-    """What publishing these experiments would change, feeds first. Reads only."""
+    """What publishing these experiments would change, feeds first. Reads only.
+
+    Raises:
+        SchemaMismatch: a feed was published with other content.
+        Usage: an experiment twice, or one with the name of a feed (they would share their dead letters).
+    """
+    _refuse_names(registry, experiments, feeds)
     changes = [_feed_change(registry, feed) for feed in _feeds_of(experiments, feeds)]
     return changes + [
         _experiment_change(registry, experiment, view_of(experiment, feeds)) for experiment in experiments
@@ -89,8 +98,7 @@ def publish(log: Log, experiments: Sequence[Experiment], feeds: Mapping[str, Fee
     Raises:
         SchemaMismatch: a feed was published with other content; its topics hold rows of that.
     """
-    _refuse_twice(experiments)
-    return _with_retries(log, lambda producer_log: _publish_once(producer_log, experiments, feeds, now_us))
+    return _with_retries(lambda: _publish_once(log, experiments, feeds, now_us))
 
 
 def retire(log: Log, name: str, *, now_us: int) -> Version:
@@ -100,17 +108,17 @@ def retire(log: Log, name: str, *, now_us: int) -> Version:
         Usage: there is none.
     """
     del now_us
-    return _with_retries(log, lambda producer_log: _retire_once(producer_log, name))
+    return _with_retries(lambda: _retire_once(log, name))
 
 
-def _with_retries(log: Log, once: Callable[[Log], R]) -> R:
-    for attempt in range(ATTEMPTS):
+def _with_retries(once: Callable[[], R]) -> R:
+    """Publishers fence each other; random pauses, doubling, let one of them through."""
+    for attempt in range(ATTEMPTS - 1):
         try:
-            return once(log)
+            return once()
         except (Fenced, UnknownOutcome):
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+            time.sleep(random.uniform(0, min(MAX_PAUSE_S, PAUSE_S * 2**attempt)))
+    return once()
 
 
 def _publish_once(
@@ -130,7 +138,6 @@ def _publish_once(
             _create(log, feed_topics(feed))
         done = [Published(change, None) for change in changes if change.kind == "feed"]
         records = [feed_record(feed) for feed in used if _stored_differs(registry, feed)]
-        retired: list[Version] = []
         for experiment, change in zip(experiments, [c for c in changes if c.kind == "experiment"], strict=True):
             versions = registry.versions_of(experiment.experiment)
             if change.action == "unchanged":
@@ -140,7 +147,6 @@ def _publish_once(
             _create(log, view_topics(view))
             version, warnings = _new_version(log, experiment, view, change.number, now_us)
             _create(log, version_topics(version))
-            retired += [v for v in versions if v.state == "live"]
             kept = [dataclasses.replace(v, state="retired") if v.state == "live" else v for v in versions]
             records.append(experiment_record([*kept, version]))
             done.append(Published(change, version, (*warnings, *_hints(version))))
@@ -155,8 +161,8 @@ def _publish_once(
     finally:
         producer.close()
     # Step 4
-    for version in retired:
-        _delete_groups(log, version)
+    _delete_retired_groups(log)
+    reached("publish.4")
     return done
 
 
@@ -177,15 +183,24 @@ def _retire_once(log: Log, name: str) -> Version:
         producer.begin()
         producer.send(names.REGISTRY, 0, value, key=key)
         producer.commit()
+        reached("publish.3")
     finally:
         producer.close()
-    _delete_groups(log, live)
+    _delete_retired_groups(log)
     return dataclasses.replace(live, state="retired")
 
 
-def _delete_groups(log: Log, version: Version) -> None:
-    log.delete_group(names.featurize_group(version.name, version.number))
-    log.delete_group(names.train_group(version.name, version.number))
+def _delete_retired_groups(log: Log) -> None:
+    registry = Registry(log)
+    registry.refresh()
+    existing = set(log.groups())
+    for version in registry.versions:
+        groups = (
+            names.featurize_group(version.name, version.number),
+            names.train_group(version.name, version.number),
+        )
+        for group in existing.intersection(groups if version.state == "retired" else ()):
+            log.delete_group(group)
 
 
 def feed_topics(feed: Feed) -> Iterator[TopicSpec]:
@@ -217,13 +232,6 @@ def _create(log: Log, specs: Iterator[TopicSpec]) -> None:
 def _feeds_of(experiments: Sequence[Experiment], feeds: Mapping[str, Feed]) -> list[Feed]:
     used = {feed.feed: feed for experiment in experiments for feed in view_of(experiment, feeds).feeds}
     return [used[name] for name in sorted(used)]
-
-
-def _identity(content: object) -> object:
-    """Content without the operational fields of feeds."""
-    if isinstance(content, dict):
-        return {key: _identity(value) for key, value in content.items() if key not in OPERATIONAL}
-    return content
 
 
 def _stored_differs(registry: Registry, feed: Feed) -> bool:
@@ -279,8 +287,19 @@ def _text(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _refuse_twice(experiments: Sequence[Experiment]) -> None:
+def _refuse_names(registry: Registry, experiments: Sequence[Experiment], feeds: Mapping[str, Feed]) -> None:
     seen: set[str] = set()
+    used = {feed.feed for feed in _feeds_of(experiments, feeds)}
+    taken = sorted(used & {v.name for v in registry.versions}) + sorted(
+        {experiment.experiment for experiment in experiments} & (used | registry.feeds.keys())
+    )
+    if taken:
+        raise Usage(
+            expected="a feed and an experiment to have different names",
+            got=f"{taken[0]!r} for both",
+            where="publish",
+            do="Rename one of them.",
+        )
     for experiment in experiments:
         if experiment.experiment in seen:
             raise Usage(
@@ -295,9 +314,10 @@ def _refuse_twice(experiments: Sequence[Experiment]) -> None:
 def _new_version(log: Log, experiment: Experiment, view: View, number: int, now_us: int) -> tuple[Version, list[str]]:
     partitions = [TopicPartition(names.joined(view.name), p) for p in range(view.partitions)]
     begins = log.begin_offsets(partitions)
-    warnings: list[str] = []
-    if any(begins.values()):
-        warnings.append(_gone(log, partitions, begins))
+    warnings = gone(log, view, begins)
+    start_time_us = start_time(log, experiment, view)
+    if start_time_us is not None and start_time_us >= END_OF_TIME:
+        warnings.append(f"start: latest, but feed {view.sample.feed} is closed: there will be nothing to train")
     version = Version(
         experiment=experiment,
         view=view,
@@ -305,45 +325,23 @@ def _new_version(log: Log, experiment: Experiment, view: View, number: int, now_
         state="live",
         hash=version_hash(experiment, view),
         start=tuple(begins[tp] for tp in partitions),
-        start_time_us=_start_time(log, experiment, view, partitions),
+        start_time_us=start_time_us,
         published_us=now_us,
     )
     return version, warnings
 
 
-def _start_time(log: Log, experiment: Experiment, view: View, partitions: Sequence[TopicPartition]) -> int | None:
-    """``latest`` or a time → event time at the start of a bucket; ``None``: from the first stored row."""
-    if experiment.start == "earliest":
-        return None
-    moment = experiment.start if isinstance(experiment.start, int) else _newest_frontier(log, partitions)
-    every = view.sample.cuts.every
-    return moment if every is None else -(-moment // every) * every
-
-
-def _newest_frontier(log: Log, partitions: Sequence[TopicPartition]) -> int:
-    newest = -(2**62)
-    for tp in partitions:
-        for record in read_to_end(log, tp.topic, tp.partition):
-            found = read_control(record)
-            newest = max(newest, found[1]) if found else newest
-    return newest
-
-
-def _gone(log: Log, partitions: Sequence[TopicPartition], begins: Mapping[TopicPartition, int]) -> str:
-    times = []
-    for tp in partitions:
-        record = next(iter(read_to_end(log, tp.topic, tp.partition, begins[tp])), None)
-        text = (record.header("hr.times") or b"").decode() if record else ""
-        times += [int(text.partition(":")[0])] if text else []
-    since = format_time(min(times)) if times else "later"
-    return f"rows before {since} are no longer stored; the version starts there"
-
-
 def _hints(version: Version) -> list[str]:
-    sample = version.view.sample
-    if sample.cuts.every is not None:
-        return []
-    return [
-        f"feed {sample.feed}: cuts.every is off, so nothing bounds how far partitions drift apart in time; fine if the key "
-        f"({', '.join(sample.key)}) spreads evenly. `headrace status` shows the skew that was seen"
-    ]
+    sample, hints = version.view.sample, []
+    if sample.cuts.every is None:
+        hints.append(
+            f"feed {sample.feed}: cuts.every is off, so partitions advance by rows, not by time. Fine if files are in order of "
+            "time; `headrace status` shows the skew that was seen"
+        )
+    labels = {label.column for label in version.experiment.labels.values()}
+    for name, feature in version.experiment.features.items():
+        if seen := labels.intersection(feature.columns):
+            hints.append(
+                f"features.{name} reads {sorted(seen)[0]}, from which the label is made: the model sees the answer"
+            )
+    return hints

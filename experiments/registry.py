@@ -33,7 +33,11 @@ class Registry:
         self.feeds: dict[str, Feed] = {}
 
     def refresh(self) -> bool:
-        """Read new records; whether anything changed. A log without a registry is an empty one."""
+        """Read new records; whether anything changed. A log without a registry is an empty one.
+
+        Raises:
+            Broken: a record that this version of headrace did not write.
+        """
         if self._follower is None:
             if self._log.topic(names.REGISTRY) is None:
                 return False
@@ -61,11 +65,13 @@ class Registry:
         return list({view.name: view for view in sorted((v.view for v in self.live()), key=lambda v: v.name)}.values())
 
     def _take(self, record: Record) -> None:
-        kind, _, name = (record.key or b"").decode().partition("/")
-        if record.value is None:
-            self.feeds.pop(name, None) if kind == "feed" else self._versions.pop(name, None)
-            return
         try:
+            kind, _, name = (record.key or b"").decode().partition("/")
+            if kind not in ("feed", "experiment") or not name:
+                raise ValueError(f"the key {record.key!r}")
+            if record.value is None:
+                self.feeds.pop(name, None) if kind == "feed" else self._versions.pop(name, None)
+                return
             body = json.loads(bytes(record.value))
             if body["layout"] != LAYOUT:
                 raise ValueError(f"layout {body['layout']}")
@@ -73,10 +79,10 @@ class Registry:
                 self.feeds[name] = Feed.model_validate(body["feed"])
             else:
                 self._versions[name] = [version_from(item) for item in body["versions"]]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Broken(
                 expected=f"a registry record of layout {LAYOUT}",
-                got=str(error),
+                got=str(error).replace("\n", " ")[:300],
                 where=place(record),
                 do="It was written by another version of headrace; use that one, or a new project folder.",
             ) from error
@@ -112,7 +118,6 @@ def version_from(body: Mapping[str, Any]) -> Version:
     """The reverse of ``version_content``. Raises ``ValueError`` or ``KeyError``."""
     experiment = Experiment.model_validate(body["experiment"])
     feeds = {name: Feed.model_validate(feed) for name, feed in body["feeds"].items()}
-
     return Version(
         experiment=experiment,
         view=view_of(experiment, feeds),

@@ -16,6 +16,15 @@ def canonical(spec: Spec) -> dict[str, object]:
     return spec.model_dump(mode="json", exclude_defaults=True, by_alias=True)
 
 
+OPERATIONAL = ("settle",)
+"""Fields of a published feed that may change: they do not touch what its topics hold."""
+
+
+def feed_content(feed: Feed) -> dict[str, object]:
+    """A feed without its operational fields."""
+    return {key: value for key, value in canonical(feed).items() if key not in OPERATIONAL}
+
+
 def content_hash(content: object) -> str:
     """32 hex digits: sha256 over canonical JSON (sorted keys, no spaces)."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -63,10 +72,11 @@ class View:
         return self.sample.partitions
 
     def content(self) -> dict[str, object]:
-        """What identifies the view."""
+        """What identifies the view: the feeds without their operational fields."""
+        tables = {lookup.alias: {"feed": feed_content(lookup.feed), "on": lookup.on} for lookup in self.lookups}
         return {
-            "sample": canonical(self.sample),
-            "lookups": {lookup.alias: {"feed": canonical(lookup.feed), "on": lookup.on} for lookup in self.lookups},
+            "sample": feed_content(self.sample),
+            "lookups": tables,
             "labels": {name: canonical(label) for name, label in self.labels},
         }
 
