@@ -53,7 +53,7 @@ Equals = Annotated[Flag | Number | str, BeforeValidator(_parse_equals)]
 class ColumnLabel(Spec):
     """A label from a column of the sample: as it is (0 or 1), or by a rule."""
 
-    column: str
+    column: str = Field(description="Of the sample; without a rule its values are 0 and 1, or false and true")
     at_least: Number | None = Field(None, description="1 where the value is at least this")
     equals: Equals | None = Field(None, description="1 where the value equals this")
     range: Pair | None = Field(None, description="Rows outside [low, high] go to the dead letters")
@@ -70,14 +70,14 @@ class ColumnLabel(Spec):
 class Lookup(Spec):
     """A side table: ``item.category`` is the column ``category`` of the row whose key equals ``on``."""
 
-    feed: str
-    on: str
+    feed: str = Field(description="A snapshot with one key column")
+    on: str = Field(description="Column of the sample, of the type of that key")
 
 
 class Clip(Spec):
     """Limit to [low, high]."""
 
-    clip: Pair
+    clip: Pair = Field(description="[low, high]")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -89,8 +89,8 @@ class Clip(Spec):
 class Scale(Spec):
     """(x − offset) · factor."""
 
-    scale: Number
-    offset: Number = 0.0
+    scale: Number = Field(description="The factor")
+    offset: Number = Field(0.0, description="Subtracted before")
 
 
 def _op_kind(value: object) -> str | None:
@@ -168,21 +168,21 @@ class RowwiseAdagrad(Spec):
     """One accumulator a row: the mean of squared gradients."""
 
     lr: Annotated[Number, Field(gt=0)] = Field(0.05, description="Learning rate")
-    eps: Annotated[Number, Field(gt=0)] = 1e-8
+    eps: Annotated[Number, Field(gt=0)] = Field(1e-8, description="Added to the divisor")
     initial: Annotated[Number, Field(ge=0)] = Field(0.0, description="What the accumulator begins with")
 
 
 class TableOptimizer(Worded):
     """One of the optimizers of tables."""
 
-    rowwise_adagrad: RowwiseAdagrad = RowwiseAdagrad()
+    rowwise_adagrad: RowwiseAdagrad = Field(RowwiseAdagrad(), description="Adagrad with one step size a row")
 
 
 class Table(Spec):
     """An embedding table (logical): rows are made when an id is first seen."""
 
     dim: Annotated[Whole, Field(ge=1, le=1024)] = Field(16, description="Numbers a row")
-    optimizer: TableOptimizer = TableOptimizer()
+    optimizer: TableOptimizer = Field(TableOptimizer(), description="How rows learn; a word takes its defaults")
     init: Annotated[Number, Field(ge=0, le=10)] = Field(0.01, description="New rows are uniform in ±init, from the id")
 
 
@@ -196,14 +196,16 @@ class DeepFm(Spec):
     mlp: Annotated[tuple[Annotated[Whole, Field(ge=1, le=65_536)], ...], Field(max_length=16)] = Field(
         (128, 64), description="Widths of the hidden layers"
     )
-    dropout: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    dropout: Annotated[Number, Field(ge=0, lt=1)] = Field(
+        0.0, description="Share of hidden values left out while training"
+    )
 
 
 class Model(Worded):
     """One of the models."""
 
-    lr: Lr | None = None
-    deepfm: DeepFm | None = None
+    lr: Lr | None = Field(None, description="Logistic regression; no settings")
+    deepfm: DeepFm | None = Field(None, description="DeepFM; vectors of equal dim interact")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -217,15 +219,15 @@ class Adam(Spec):
     """Adam (Kingma and Ba 2015) of the dense parameters."""
 
     lr: Annotated[Number, Field(gt=0)] = Field(0.001, description="Learning rate")
-    beta1: Annotated[Number, Field(ge=0, lt=1)] = 0.9
-    beta2: Annotated[Number, Field(ge=0, lt=1)] = 0.999
-    eps: Annotated[Number, Field(gt=0)] = 1e-8
+    beta1: Annotated[Number, Field(ge=0, lt=1)] = Field(0.9, description="Of the mean of gradients")
+    beta2: Annotated[Number, Field(ge=0, lt=1)] = Field(0.999, description="Of the mean of their squares")
+    eps: Annotated[Number, Field(gt=0)] = Field(1e-8, description="Added to the divisor")
 
 
 class DenseOptimizer(Worded):
     """One of the optimizers of dense parameters."""
 
-    adam: Adam = Adam()
+    adam: Adam = Field(Adam(), description="Adam")
 
 
 class CheckpointEvery(Spec):
@@ -261,13 +263,13 @@ class Train(Spec):
     batch_rows: Annotated[Whole, Field(ge=1, le=1_000_000)] = Field(
         4096, description="Rows of a step, over all partitions"
     )
-    dense_optimizer: DenseOptimizer = DenseOptimizer()
+    dense_optimizer: DenseOptimizer = Field(DenseOptimizer(), description="Of what is not in tables")
     checkpoint_every: Annotated[
         CheckpointEvery,
         BeforeValidator(_parse_checkpoint_every),
         PlainSerializer(_format_checkpoint_every),
         WithJsonSchema({"type": "string", "examples": ["200 steps", "60s"]}),
-    ] = CheckpointEvery(us=60_000_000)
+    ] = Field(CheckpointEvery(us=60_000_000), description="A number of steps, or a time")
     seed: Annotated[Whole, Field(ge=0, lt=2**63)] = Field(0, description="Of new rows, dense parameters and dropout")
 
 
@@ -286,15 +288,23 @@ Start = Annotated[
 class Experiment(Spec):
     """What a model engineer publishes."""
 
-    experiment: Name
-    sample: str
-    labels: Annotated[dict[Name, ColumnLabel], Field(min_length=1, max_length=1)]
-    lookups: dict[Name, Lookup] = Field(default_factory=dict)
-    features: Annotated[dict[Name, Feature], Field(min_length=1)]
-    tables: dict[Name, Table] = Field(default_factory=dict)
+    experiment: Name = Field(description="Its name; no feed has the same")
+    sample: str = Field(description="The feed whose rows are learned from")
+    labels: Annotated[dict[Name, ColumnLabel], Field(min_length=1, max_length=1)] = Field(
+        description="What is learned: one label, by name"
+    )
+    lookups: dict[Name, Lookup] = Field(default_factory=dict, description="Side tables, by the name used in features")
+    features: Annotated[dict[Name, Feature], Field(min_length=1)] = Field(
+        description="What it is learned from, by name"
+    )
+    tables: dict[Name, Table] = Field(
+        default_factory=dict, description="Settings of embedding tables; default: of the rest"
+    )
     model: Model
-    train: Train = Train()
-    start: Start = "earliest"
+    train: Train = Field(Train(), description="How it is trained")
+    start: Start = Field(
+        "earliest", description="earliest: the first stored row; latest; or a date or time. Resolved at publish"
+    )
 
     @model_validator(mode="after")
     def _tables_used(self) -> Self:

@@ -123,7 +123,7 @@ class Column(Worded):
 
     words: ClassVar[tuple[str, ...]] = get_args(ColumnType)
 
-    type: ColumnType
+    type: ColumnType = Field(description="Never guessed; a value that does not fit rejects its row")
     source: str | None = Field(None, alias="from", min_length=1, description="Name in the file, if it differs")
     optional: Flag = Field(False, description="Files without this column are read, with nulls in its place")
 
@@ -136,7 +136,7 @@ class Column(Worded):
 class EventTime(Spec):
     """When the row happened."""
 
-    column: str
+    column: str = Field(description="Of type int64, uint64, float64 or timestamp")
     unit: Literal["s", "ms", "us", "ns"] = Field("s", description="Of a number; a timestamp column needs none")
     zone: str | None = Field(None, description="For naive timestamps and texts: the zone they were written in")
 
@@ -173,17 +173,21 @@ class Cuts(Spec):
 class Feed(Spec):
     """A folder of files of one kind; becomes the topic ``raw.<feed>``. Times are µs."""
 
-    feed: Name
+    feed: Name = Field(description="Its name")
     files: Files
     format: Format
-    columns: Annotated[dict[ColumnName, Column], Field(min_length=1)]
-    event_time: EventTime | None = None
+    columns: Annotated[dict[ColumnName, Column], Field(min_length=1)] = Field(
+        description="What is read, by name; a word is the type. Columns of the files that are not listed are not read"
+    )
+    event_time: EventTime | None = Field(
+        None, description="When a row happened; a side table has snapshot: true instead"
+    )
     snapshot: Flag = Field(False, description="A side table, complete once its files are read")
     key: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
-        description="Rows of one key go to one partition; of a snapshot: unique"
+        description="Spreads rows over partitions (not where cuts.every is off); of a snapshot: unique"
     )
     partitions: Annotated[Whole, Field(ge=1, le=1024)] = Field(4, description="Fixed for the life of the feed")
-    cuts: Cuts = Cuts()
+    cuts: Cuts = Field(Cuts(), description="Where joined messages close; of the feed, so of all its experiments")
     disorder: Duration = Field(0, description="How much older than the row before a row of one file may be")
     file_disorder: Duration = Field(0, description="The same between files")
     min_time: Moment = Field(631_152_000_000_000, description="Older event times are rejected")
