@@ -91,7 +91,7 @@ def loop(log: Log, workers: list[Worker], stop: Event) -> None:
 def ingest_process(place: Place, stop: Event, close: Event) -> None:
     from experiments import names
     from experiments.registry import Registry
-    from ingest.contracts import Config
+    from ingest.contracts import Config, Downstream
     from ingest.planner import Planner
     from ingest.reader import Reader
     from streams.clock import SystemClock
@@ -101,7 +101,7 @@ def ingest_process(place: Place, stop: Event, close: Event) -> None:
     registry.refresh()
     feed, view = registry.feeds["clicks"], registry.views()[0]
     config = Config(listing_s=0.05)
-    groups = lambda: [names.join_group(view.name)]  # noqa: E731
+    groups = lambda: [Downstream(names.join_group(view.name), names.raw("clicks"), PARTITIONS)]  # noqa: E731
     planner = Planner(log, feed, str(place.data), config, clock=clock, may_close=close.is_set, lag_groups=groups)
     loop(log, [planner, Reader(log, feed, str(place.data), config, clock=clock)], stop)
 

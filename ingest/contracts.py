@@ -52,7 +52,7 @@ class Config:
     open_splits: int = 8
     ahead_us: int = 24 * 3600 * 1_000_000
     split_bytes: int = 64 * 1024 * 1024
-    part_rows: int = 131_072
+    part_rows: int = 65_536
     part_bytes: int = 32 * 1024 * 1024
     attempts: int = 5
     listing_s: float = 1.0
@@ -64,6 +64,18 @@ def raw_schema(feed: Feed) -> pa.Schema:
     """Arrow schema of the rows in ``raw.<feed>``: declared columns in order (nullable), then ``__time`` and ``__row``."""
     fields = [pa.field(name, arrow_type(column.type)) for name, column in feed.columns.items()]
     return pa.schema([*fields, pa.field(TIME_COLUMN, pa.int64()), pa.field(ROW_COLUMN, pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Downstream:
+    """A group that consumes what became of a feed: its lag holds up planning.
+
+    Its position is ``pos`` in the metadata of its offsets, where they have any: the offset is what it still needs.
+    """
+
+    group: str
+    topic: str
+    partitions: int
 
 
 @dataclass(frozen=True, slots=True)

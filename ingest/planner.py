@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from experiments import names
 from experiments.feed import Feed
-from ingest.contracts import WATERMARK, Config
+from ingest.contracts import WATERMARK, Config, Downstream
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
 from ingest.formats.reading import UNREADABLE, Start
@@ -46,7 +46,7 @@ class Planner:
         folder: where the files are: local path or URL.
         may_close: whether the feed shall be closed once nothing is left to plan (asked at each turn; not for snapshots, which
             close by themselves).
-        lag_groups: groups that read ``raw.<feed>`` and whose lag holds up planning.
+        lag_groups: consumers downstream of the feed, whose lag holds up planning.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Planner:
         *,
         clock: Clock,
         may_close: Callable[[], bool],
-        lag_groups: Callable[[], Sequence[str]],
+        lag_groups: Callable[[], Sequence[Downstream]],
     ) -> None:
         self._log, self._feed, self._config, self._clock = log, feed, config, clock
         self._may_close, self._lag_groups = may_close, lag_groups
@@ -151,17 +151,16 @@ class Planner:
 
     def _lag(self) -> str:
         """The slowest live group if it is further behind than allowed, in words; empty otherwise."""
-        topic = names.raw(self._feed.feed)
         worst = ("", 0)
-        for group in self._lag_groups():
-            positions = self._log.group(group).positions
+        for consumer in self._lag_groups():
+            positions = self._log.group(consumer.group).positions
             total = 0
-            for p in range(self._feed.partitions):
-                tp = TopicPartition(topic, p)
+            for p in range(consumer.partitions):
+                tp = TopicPartition(consumer.topic, p)
                 position = positions.get(tp)
                 body = json.loads(position.metadata) if position and position.metadata else {}
                 total += self._log.bytes_after(tp, int(body.get("pos", position.offset if position else 0)))
-            worst = max(worst, (group, total), key=lambda item: item[1])
+            worst = max(worst, (consumer.group, total), key=lambda item: item[1])
         limit = self._config.max_lag_bytes
         if worst[1] <= limit:
             return ""

@@ -11,6 +11,7 @@ from headrace import logs
 from headrace.endings import Ending, closed_feeds
 from headrace.look import Look
 from headrace.roles.loop import Made, Parts
+from ingest.contracts import Downstream
 from ingest.planner import Planner
 from ingest.reader import Reader
 from ingest.status import FeedReport
@@ -95,10 +96,20 @@ class IngestRole:
     def _reader(self, feed: Feed) -> Reader:
         return Reader(self._parts.log, feed, folder_of(self._parts, feed), self._config, clock=self._parts.clock)
 
-    def _lag_groups(self, feed: Feed) -> Sequence[str]:
-        """Groups of live views that read the rows of this feed."""
-        views = self._parts.registry.views()
-        return [names.join_group(view.name) for view in views if view.sample.feed == feed.feed]
+    def _lag_groups(self, feed: Feed) -> Sequence[Downstream]:
+        """Joins, featurizers and trainers of live versions whose sample this feed is: nobody may fall too far behind."""
+        found: dict[str, Downstream] = {}
+        for version in self._parts.registry.live():
+            view, name, number = version.view, version.name, version.number
+            if view.sample.feed != feed.feed:
+                continue
+            for group, topic in (
+                (names.join_group(view.name), names.raw(feed.feed)),
+                (names.featurize_group(name, number), names.joined(view.name)),
+                (names.train_group(name, number), names.exp(name, number)),
+            ):
+                found[group] = Downstream(group, topic, view.partitions)
+        return list(found.values())
 
 
 def folder_of(parts: Parts, feed: Feed) -> str:

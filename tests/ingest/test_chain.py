@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.contracts import T_END, Config
+from ingest.contracts import T_END, Config, Downstream
 from ingest.status import FeedStatus
 from streams.contracts import Log
 from streams.embedded.log import open_log
@@ -225,7 +225,7 @@ def test_planning_stops_while_a_group_is_behind(log: Log, tmp_path: Path) -> Non
     in_order_files(tmp_path / "in", 3, rows=200)
     feed = feed_of(tmp_path / "in", COLUMNS, files={"url": str(tmp_path / "in"), "order": "in_order"})
     ingest = Ingest(log, feed, Config(max_lag_bytes=100, listing_s=0.0))
-    ingest.groups = ["join.v"]
+    ingest.groups = [Downstream("join.v", "raw.f", 2)]
     ingest.settle()
     report = FeedStatus(log, "f").refresh()
     assert report is not None

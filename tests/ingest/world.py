@@ -11,7 +11,7 @@ from typing import Any
 from experiments import names
 from experiments.feed import Feed
 from experiments.publishing import feed_topics
-from ingest.contracts import ROWS, T_MIN, Config, raw_schema
+from ingest.contracts import ROWS, T_MIN, Config, Downstream, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
 from ingest.formats.reading import Format, Part, Range, Start
@@ -63,7 +63,7 @@ class Ingest:
         self.log, self.feed, self.clock = log, feed, SettableClock()
         self.config = config or Config()
         self.closing = False
-        self.groups: list[str] = []
+        self.groups: list[Downstream] = []
         for spec in feed_topics(feed):
             log.create_topic(spec)
         self.workers: list[Any] = [self.planner() for _ in range(planners)] + [self.reader() for _ in range(readers)]
