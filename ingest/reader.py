@@ -20,31 +20,21 @@ import pyarrow as pa
 from experiments import names
 from experiments.feed import Feed
 from experiments.fields import format_time
-from ingest.contracts import ROWS, T_MIN, Config, raw_schema
+from ingest.contracts import T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
 from ingest.formats.reading import STAGE, Part, letter
-from ingest.partition import spread_of
 from ingest.records import Progress, Split, encode_resume
+from ingest.sending import Outcome, Sender
 from ingest.sources import Folder, FoundFile
 from ingest.verdicts import Bools, Bounds, judge, limit_of, times_us
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
-from streams.dead_letters import DeadLetter, pack_letters
+from streams.dead_letters import DeadLetter
 from streams.errors import Busy, Fenced, HeadraceError, Rebalanced, UnknownOutcome
 from streams.killpoints import reached
-from streams.packed import Limits, pack
 
 POLL_BYTES = 64 * 1024
 RETRY_S, LONGEST_RETRY_S = 0.5, 60.0
-LETTERS_BYTES = 8 * 1024 * 1024
-OVERSIZE = "row-too-large"
-FILE_REASONS = frozenset(
-    {
-        "not-parquet", "damaged-parquet", "wrong-type", "not-text", "not-gzip", "damaged-gzip", "empty-file", "missing-column",
-        "bad-header", "unreadable", "file-changed", "too-many-attempts",
-    }
-)  # fmt: skip
-"""Reasons that tell of a file, not of a row: they count as no row, since nobody knows how many rows are lost."""
 
 
 @dataclass
@@ -66,17 +56,6 @@ class Work:
     retries: int = 0
 
 
-@dataclass
-class Outcome:
-    """Rows of a part after the verdicts. ``size``: bytes read for them."""
-
-    used: pa.RecordBatch
-    late: pa.RecordBatch
-    letters: list[DeadLetter]
-    maxseen: int
-    size: int = 0
-
-
 class Reader:
     """A ``Worker``: one member of the group ``read.<feed>``. Any number may run; one thread each."""
 
@@ -85,7 +64,7 @@ class Reader:
         self._folder = Folder(folder, feed.files.match)
         self._format = format_of(feed, config)
         self._schema = raw_schema(feed)
-        self._spread = spread_of(feed)
+        self._sender = Sender(log, feed, config)
         self._splits = names.splits(feed.feed)
         self._group = names.read_group(feed.feed)
         self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
@@ -96,7 +75,6 @@ class Reader:
         self._unplaced: set[TopicPartition] = set()
         self._in_doubt = False
         self._counts: Counter[str] = Counter()
-        self._limits: dict[str, int] = {}
         self._trouble = ""
 
     def step(self) -> bool:
@@ -319,7 +297,8 @@ class Reader:
             [*batch.columns, pa.array(times), pa.array(part.rows_N)], schema=self._schema
         )
         used = whole if usable.all() else whole.filter(pa.array(usable))
-        return Outcome(used, whole.filter(pa.array(late)), letters, maxseen, part.size)
+        late_rows = whole.filter(pa.array(late)) if late.any() else whole.slice(0, 0)
+        return Outcome(used, late_rows, letters, maxseen, part.size)
 
     # -- writing
 
@@ -329,12 +308,8 @@ class Reader:
         """One transaction (R4): rows, dead letters, late rows, progress, and the offset with the group's fence."""
         feed, split = self._feed.feed, work.split
         producer.begin()
-        counts: Counter[str] = Counter()
-        reasons: dict[str, int] = {}
-        if outcome is not None:
-            self._send(producer, split, outcome)
-            counts = self._count(outcome)
-            reasons = dict(Counter(letter.reason for letter in outcome.letters))
+        counts = self._sender.send(producer, split, outcome) if outcome else Counter()
+        reasons = dict(Counter(letter.reason for letter in outcome.letters)) if outcome else {}
         progress = Progress(
             split.id, split.file, work.maxseen, done, counts["rows"], counts["used"], counts["rejected"], counts["late"], reasons
         )  # fmt: skip
@@ -351,73 +326,11 @@ class Reader:
             self._counts["files"] += split.next is None
             self._queues[work.record.tp].pop(0)
 
-    def _send(self, producer: Producer, split: Split, outcome: Outcome) -> None:
-        """The rows, and the letters. A row that no message can hold becomes a letter."""
-        feed = self._feed
-        lineage = {"file": split.file, "split": split.id}
-        numbers = outcome.used.column(outcome.used.num_columns - 1).to_numpy()
-        for p, rows in self._spread.divide(outcome.used, split.file, numbers):
-            outcome.letters += self._send_rows(producer, names.raw(feed.feed), p, rows, lineage)
-        outcome.letters += self._send_rows(producer, names.late(feed.feed), 0, outcome.late, lineage)
-        for some in _by_size(outcome.letters, LETTERS_BYTES):
-            packed = pack_letters(some)
-            producer.send(names.dead_letters(feed.feed), 0, packed.value, headers=packed.headers)
-
-    def _count(self, outcome: Outcome) -> Counter[str]:
-        rejected = sum(1 for letter in outcome.letters if letter.reason not in FILE_REASONS)
-        oversize = sum(1 for letter in outcome.letters if letter.reason == OVERSIZE)
-        used, late = outcome.used.num_rows, outcome.late.num_rows
-        return Counter(rows=used + late + rejected - oversize, used=used - oversize, late=late, rejected=rejected)
-
-    def _send_rows(
-        self, producer: Producer, topic: str, p: int, rows: pa.RecordBatch, lineage: dict[str, str]
-    ) -> list[DeadLetter]:
-        """Send them in one message, or in several if they are too large for one; letters of those that are too large alone."""
-        if not rows.num_rows:
-            return []
-        times, numbers = rows.column(rows.num_columns - 2).to_numpy(), rows.column(rows.num_columns - 1).to_numpy()
-        packed = pack(
-            rows,
-            kind=ROWS,
-            times=(int(times.min()), int(times.max())),
-            lineage=lineage | {"rows": [int(numbers[0]), int(numbers[-1])]},
-            compression=self._config.raw_compression,
-        )
-        if len(packed.value) <= self._max_message_bytes(topic):
-            producer.send(topic, p, packed.value, headers=packed.headers)
-            return []
-        if rows.num_rows > 1:
-            half = rows.num_rows // 2
-            halves = (rows.slice(0, half), rows.slice(half))
-            return [letter for some in halves for letter in self._send_rows(producer, topic, p, some, lineage)]
-        detail = f"expected at most {self._max_message_bytes(topic)} bytes, got {len(packed.value)}"
-        return [DeadLetter(STAGE, OVERSIZE, detail, lineage["file"], -1, int(numbers[0]), -1, b"")]
-
-    def _max_message_bytes(self, topic: str) -> int:
-        if topic not in self._limits:
-            info = self._log.topic(topic)
-            self._limits[topic] = info.spec.max_message_bytes if info else Limits().max_bytes
-        return min(self._limits[topic], Limits().max_bytes)
-
     def _position(self, work: Work, *, done: bool = False) -> Position:
         if done:
             return Position(work.record.offset + 1)
         body = {"split": work.split.id, "maxseen": work.maxseen, "attempts": work.attempts, "resume": work.resume}
         return Position(work.record.offset, encode_resume(body))
-
-
-def _by_size(letters: list[DeadLetter], cap_bytes: int) -> Iterator[list[DeadLetter]]:
-    """Letters in groups of at most about ``cap_bytes``."""
-    some: list[DeadLetter] = []
-    size = 0
-    for one in letters:
-        some.append(one)
-        size += len(one.raw) + len(one.detail) + 100
-        if size >= cap_bytes:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _bounded(part: Part, max_bytes: int, began: dict[str, Any] | None) -> Iterator[Part]:
@@ -426,12 +339,13 @@ def _bounded(part: Part, max_bytes: int, began: dict[str, Any] | None) -> Iterat
     Letters go with the last piece, and until then reading resumes at the part's beginning (``began``) and skips the rows that
     are committed: so neither is committed twice.
     """
-    rows = part.batch.num_rows
+    rows, skip = part.batch.num_rows, int((began or {}).get("skip", 0))
+    after = part.resume | ({"skip": skip} if skip > part.next_row else {})  # it may lie behind this part
     pieces = max(1, min(rows, -(-part.batch.nbytes // max_bytes)))
     edges = np.linspace(0, rows, pieces + 1).astype(np.int64).tolist()
     for number, (begin, end) in enumerate(itertools.pairwise(edges), 1):
         last = number == pieces
-        resume = part.resume if last else (began or {}) | {"skip": int(part.rows_N[end - 1]) + 1}
+        resume = after if last else (began or {}) | {"skip": int(part.rows_N[end - 1]) + 1}
         yield replace(
             part,
             batch=part.batch.slice(begin, end - begin),

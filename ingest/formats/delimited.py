@@ -103,7 +103,7 @@ class DelimitedFormat:
         names = self._names(folder, split.file)
         if names is None:
             raise FileRejected("empty-file", "expected a header or rows, got 0 bytes")
-        at = resume or {"byte": split.begin, "row": split.first_row, "line": split.first_line}
+        at = {"byte": split.begin, "row": split.first_row, "line": split.first_line} | dict(resume or {})
         row = int(at["row"])
         span, piece = Span(int(at["byte"]), split.end, int(at["line"])), min(text.BLOCK_BYTES, self._config.part_bytes)
         found = blocks(folder, split.file, span, self._dialect, piece_bytes=piece)

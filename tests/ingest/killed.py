@@ -21,7 +21,9 @@ from streams.embedded.log import open_log
 def main(directory: str, feed_path: str, part_rows: str) -> None:
     log = open_log(Path(directory), session_timeout_s=2.0)
     feed = Feed.model_validate_json(Path(feed_path).read_text())
-    config = Config(part_rows=int(part_rows), listing_s=0.05, split_bytes=4000, attempts=50)
+    config = Config(
+        part_rows=int(part_rows), listing_s=0.05, part_bytes=int(part_rows) * 30, split_bytes=4000, attempts=50
+    )
     workers = [
         Planner(log, feed, feed.files.url, config, clock=SystemClock(), may_close=lambda: True, lag_groups=list),
         Reader(log, feed, feed.files.url, config, clock=SystemClock()),

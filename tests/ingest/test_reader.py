@@ -190,7 +190,7 @@ def test_dead_letters_that_cannot_be_written_stop_everything(log: Log, tmp_path:
 
 
 def test_many_letters_go_in_several_messages(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.reader.LETTERS_BYTES", 1000)
+    monkeypatch.setattr("ingest.sending.LETTERS_BYTES", 1000)
     write(tmp_path / "in" / "a.csv", "k,x\n" + "".join(f"bad{i},x\n" for i in range(100)))
     feed = text_feed({"k": "int64", "x": "string"})
     feed = feed.model_copy(
