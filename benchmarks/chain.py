@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streams.contracts import Log, Worker
 
 PARTITIONS, BATCH_ROWS = 4, 4096
-WARM_ROWS, ROWS, FILES = 20_000, 2_000_000, 4
+WARM_ROWS, ROWS, FILES = 20_000, 3_000_000, 16
 DEADLINE_S = 60.0
 
 

@@ -63,7 +63,7 @@ class Packed:
 
 def schema_id(schema: pa.Schema) -> str:
     """16 hex digits: xxh3-64 of names, types and order (metadata left out)."""
-    for known, found in _recent_schemas:
+    for known, found in tuple(_recent_schemas):
         if known.equals(schema):
             return found
     text = "\n".join(f"{field.name}\0{field.type}" for field in schema)
