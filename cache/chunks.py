@@ -1,8 +1,8 @@
 """Chunks: records of one partition from an offset on, as bytes that a tier can keep.
 
-Layout, little endian: xxh3-64 of the rest (8) · length of the head (4) · head, JSON: ``{"next": offset, "records": [[offset, key or
-null, headers, length of the value or −1], …]}``, texts in latin-1 · the values one after the other. A chunk whose digest does not fit
-is no chunk: it is loaded again.
+Layout, little endian: xxh3-64 of the rest (8) · length of the head (4) · head, JSON: ``{"next": offset, "records": [[offset, key
+or null, headers, length of the value or −1], …]}``, texts in latin-1 · the values one after the other. A chunk whose digest does
+not fit is no chunk: it is loaded again.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cache.memory import MemoryTier
 from cache.tiers import TieredCache
-
 from experiments.loading import load_experiment, load_feeds
 from experiments.publishing import publish
 from experiments.registry import Registry

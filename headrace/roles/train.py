@@ -9,7 +9,6 @@ from typing import Any
 from cache.memory import MemoryTier
 from cache.prefetch import Prefetcher
 from cache.tiers import TieredCache
-
 from experiments import names
 from experiments.view import Version
 from headrace.endings import Ending

@@ -15,16 +15,7 @@ from streams.tail import read_to_end
 from tests.flow.project import Project
 
 POINTS = ["join.J5:3", "join.J7:2", "join.J8:2", "feat.F2:2", "feat.F3:3", "feat.F5:3"]
-    "join.J3:3",
-    "join.J5:3",
-    "join.J7:2",
-    "join.J8:2",
-    "feat.F1:2",
-    "feat.F2:2",
-    "feat.F3:3",
-    "feat.F4:2",
-    "feat.F5:3",
-]
+SMALL = "preprocess: {transaction_messages: 20, poll_size: 50KiB}\n"
 
 
 def outputs(project: Project) -> dict[str, list[list[bytes | None]]]:
@@ -49,7 +40,7 @@ def outputs(project: Project) -> dict[str, list[list[bytes | None]]]:
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose files are read, and nothing else is done."""
-    project = Project.create(tmp_path_factory.mktemp("fc50") / "p", "shop", "preprocess: {transaction_messages: 20, poll_size: 50KiB}\n")
+    project = Project.create(tmp_path_factory.mktemp("fc50") / "p", "shop", SMALL)
     done = project("run", "ingest", "--until-end")
     assert done.returncode == 0, done.stderr
     return project
