@@ -224,3 +224,36 @@ def test_pieces_of_large_parts_are_committed_once(log: Log, tmp_path: Path) -> N
     assert sorted(letter.position for letter in letters(log, feed)) == list(range(0, 60, 7))
     assert not late_rows(log, feed)
     ingest.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 10), (10, 100), (100, 33), (7, 100)])
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_reader_with_parts_of_another_size_goes_on_at_the_row(
+    log: Log, tmp_path: Path, before: int, after: int, pieces: int
+) -> None:
+    """It dies between two transactions of one part; the next one has other settings."""
+    folder = tmp_path / "in"
+    write(folder / "a.csv", "k,t,x\n" + "".join(f"{i if i % 9 else 'bad'},{i},{'y' * 50}\n" for i in range(100)))
+    feed = feed_of(folder, COLUMNS)
+    ingest = Ingest(log, feed, Config(listing_s=0.0))
+    first = ingest.workers[1]
+    first._format._config, first._config = Config(part_rows=before), Config(part_bytes=300)
+    commit, left = first._commit, pieces
+
+    def dies(*args: Any, **kwargs: Any) -> None:
+        nonlocal left
+        commit(*args, **kwargs)
+        left -= 1
+        if not left:
+            raise Crash
+
+    first._commit = dies
+    with pytest.raises(Crash):
+        ingest.settle()
+    ingest.workers[1] = ingest.reader()
+    ingest.workers[1]._format._config = Config(part_rows=after)
+    first.close()
+    ingest.finish()
+    assert sorted(row for _, row in raw_rows(log, feed)) == [i for i in range(100) if i % 9]
+    assert sorted(letter.position for letter in letters(log, feed)) == list(range(0, 100, 9))
+    ingest.close()
