@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,5 +31,9 @@ def write_project(directory: Path, example: str) -> None:
             do="Name another folder; nothing was changed.",
         )
     directory.mkdir(parents=True, exist_ok=True)
-    EXAMPLES[example](directory / "data")
-    shutil.copytree(TEMPLATES / example, directory, dirs_exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".init-", dir=directory) as scratch:
+        made = Path(scratch)
+        EXAMPLES[example](made / "data")
+        shutil.copytree(TEMPLATES / example, made, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        for path in sorted(made.iterdir(), key=lambda path: path.name == "headrace.yaml"):  # last: it makes the project
+            path.rename(directory / path.name)
