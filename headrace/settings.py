@@ -27,6 +27,8 @@ from trainer.contracts import Config as TrainConfig
 
 PREFIX = "HEADRACE_"
 NOT_SETTINGS = (
+    "HEADRACE_BENCH_MB",
+    "HEADRACE_DATA_DIR",
     "HEADRACE_KILL_AT",
     "HEADRACE_KILL_SECONDS",
     "HEADRACE_LEDGER",
