@@ -93,7 +93,7 @@ def test_several_in_a_row_stop_and_roll_back(world: World) -> None:
     trainer = world.trainer(config={"bad_steps": 6})
     with pytest.raises(NonFinite, match="6 steps in a row") as error:
         run(trainer)
-    assert error.value.exit_code == 1
+    assert error.value.exit_code == 4
     kept = checkpoint_folders(world.checkpoints)
     assert [int(path.name) for path in kept] == [5], "none from between the bad steps"
     assert len(letters(world)) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,12 +214,15 @@ class NoCache:
         pass
 
 
-def run(trainer: Trainer, most: int = 1_000) -> None:
-    """Step until it finished or is stuck."""
-    for _ in range(most):
-        trainer.step()
+def run(trainer: Trainer, within_s: float = 60) -> None:
+    """Step until it finished or is stuck. A reader that works ahead needs a moment now and then."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        moved = trainer.step()
         if trainer.finished or trainer.stuck:
             return
+        if not moved:
+            time.sleep(0.001)
     raise AssertionError("the trainer neither finishes nor gets stuck")
 
 
