@@ -116,7 +116,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "step", ["ingest.P5:2", "ingest.R4:5", "join.J8:4", "feat.F5:3", "checkpoint.3:1", "checkpoint.6:1", "log.7:40"]
+    "step", ["ingest.P5:2", "ingest.R4:5", "join.J8:2", "feat.F5:2", "checkpoint.3:1", "checkpoint.6:1", "log.7:40"]
 )
 def test_death_at_a_numbered_step_of_the_tree(shop: dict[str, Any], tmp_path: Path, step: str) -> None:
     project = Project.create(tmp_path / "p", "shop", "ingest: {part_rows: 500}\n")
