@@ -18,7 +18,7 @@ from streams.embedded.log import open_log
 from streams.tail import read_to_end
 from tests.flow.project import Project, children_of, kill, learned
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Undisturbed = tuple[Project, dict[str, Any]]
 KILLS_EARLY, KILLS_TRAIN = 22, 10

@@ -10,6 +10,8 @@ import pytest
 
 from tests.flow.project import Project, digests, learned
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 Undisturbed = tuple[Project, dict[str, Any]]
 FILES = 8
 ROWS = 100_000
