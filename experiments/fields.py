@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 _DURATION = re.compile(r"^(\d+(?:\.\d+)?)(us|ms|s|m|h|d)$")
+_DATE = re.compile(r"^\d{4}-?\d{2}-?\d{2}$|^\d{4}-?W\d{2}(-?\d)?$")
 MAX_DURATION_DAYS = 36_500
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
@@ -61,15 +62,19 @@ def format_duration(us: int) -> str:
 
 
 def parse_moment_us(value: object) -> int:
-    """A date or an ISO time → µs since 1970 UTC. Raises ``ValueError`` with what would be right."""
+    """A date (midnight UTC) or an ISO time with its zone → µs since 1970 UTC. Raises ``ValueError`` with what would be right."""
     try:
         if not isinstance(value, str):
             raise ValueError("not a text")
-        stamp = datetime.datetime.fromisoformat(value.strip())
+        text = value.strip()
+        stamp = datetime.datetime.fromisoformat(text)
     except ValueError:
-        text = f"expected a date like 1990-01-01 or a time like 2024-05-01T12:00:00+00:00, got {value!r}"
-        raise ValueError(text) from None
+        expected = "expected a date like 1990-01-01 or a time like 2024-05-01T12:00:00+00:00"
+        raise ValueError(f"{expected}, got {value!r}") from None
     if stamp.tzinfo is None:
+        if not _DATE.match(text):
+            naive = stamp.isoformat()
+            raise ValueError(f"expected a time with its zone, for example {naive}Z or {naive}+08:00, got {value!r}")
         stamp = stamp.replace(tzinfo=datetime.UTC)
     delta = stamp - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
@@ -95,7 +100,7 @@ Moment = Annotated[
     PlainSerializer(format_time),
     WithJsonSchema({"type": "string", "examples": ["1990-01-01", "2024-05-01T12:00:00+00:00"]}),
 ]
-"""Microseconds since 1970 UTC; in YAML a date or an ISO time (without zone: UTC)."""
+"""Microseconds since 1970 UTC; in YAML a date (midnight UTC) or an ISO time with its zone."""
 
 
 def is_zone(name: str) -> bool:

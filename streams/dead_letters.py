@@ -57,8 +57,12 @@ class DeadLetter:
 def pack_letters(letters: Sequence[DeadLetter]) -> Packed:
     """One message for ``dlq.*``."""
     columns = [pa.array([getattr(letter, field.name) for letter in letters], field.type) for field in SCHEMA]
-    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return pack(batch, kind=DEAD, times=None, lineage={}, compression="lz4")
+    return pack_letter_columns(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+
+
+def pack_letter_columns(letters: pa.RecordBatch) -> Packed:
+    """As ``pack_letters``, of letters in columns (``SCHEMA``)."""
+    return pack(letters, kind=DEAD, times=None, lineage={}, compression="lz4")
 
 
 def unpack_letters(record: Record, limits: Limits | None = None) -> list[DeadLetter]:

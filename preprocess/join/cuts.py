@@ -25,13 +25,14 @@ def ends_of_messages(times_N: Int64, cuts: Cuts, W: int) -> Int64:
     buckets = bucket_of(times_N, cuts.every)
     starts = np.concatenate([[0], np.flatnonzero(np.diff(buckets)) + 1])
     stops = np.concatenate([starts[1:], [len(times_N)]])
-    ends: list[Int64] = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        ends.append(np.arange(start + cuts.rows, stop + 1, cuts.rows))
-        last = stop == len(times_N)
-        if (stop - start) % cuts.rows and (not last or _is_over(int(buckets[start]), cuts.every, W)):
-            ends.append(np.array([stop]))
-    return np.concatenate(ends).astype(np.int64)
+    messages = -(-(stops - starts) // cuts.rows)  # of each bucket, the last of them maybe short
+    first = np.repeat(np.cumsum(messages) - messages, messages)
+    number = np.arange(len(first)) - first
+    ends = np.minimum(np.repeat(starts, messages) + (number + 1) * cuts.rows, np.repeat(stops, messages))
+    short = (stops[-1] - starts[-1]) % cuts.rows != 0
+    if short and not _is_over(int(buckets[-1]), cuts.every, W):
+        ends = ends[:-1]
+    return ends.astype(np.int64)
 
 
 def _is_over(bucket: int, every: int | None, W: int) -> bool:

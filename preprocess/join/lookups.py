@@ -13,12 +13,13 @@ from experiments.view import LookupTable
 from ingest.contracts import ROW_COLUMN as RAW_ROW
 from ingest.contracts import ROWS, T_END, TIME_COLUMN, WATERMARK, raw_schema
 from preprocess.contracts import Int64
+from preprocess.join.rejected import STAGE
 from streams.contracts import Consumer, Log, Record, TopicPartition
 from streams.dead_letters import DeadLetter, letter_for
 from streams.errors import Broken, Exhausted, SchemaMismatch
 from streams.packed import Limits, lineage_of, read_control, unpack
 
-STAGE = "join"
+DUPLICATE = "duplicate-key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class LookupIndex:
         schema = raw_schema(table.feed)
         declared = pa.schema([field for field in schema if field.name not in (TIME_COLUMN, RAW_ROW)])
         rows = pa.Table.from_batches([part.columns for part in ordered], declared).combine_chunks()
-        sources = [(part.file, int(row)) for part in ordered for row in part.rows_N]
+        self._files = tuple(part.file for part in ordered)
         keys = (
             rows[table.feed.key[0]].combine_chunks()
             if rows.num_rows
@@ -58,7 +59,9 @@ class LookupIndex:
         )
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         first, double = _first_of_each(keys)
-        self.duplicates = [sources[at] for at in double.tolist()]
+        part_N = np.repeat(np.arange(len(ordered)), [len(part.rows_N) for part in ordered])
+        row_N = np.concatenate([part.rows_N for part in ordered]) if ordered else np.empty(0, np.int64)
+        self._double_parts, self._double_rows = part_N[double], row_N[double]
         self._rows = rows.take(pa.array(first)).combine_chunks()
         self._keys = keys.take(pa.array(first))
         self._integers = pa.types.is_integer(keys.type)
@@ -68,6 +71,16 @@ class LookupIndex:
             self._sorted = values[self._order]
         else:
             self._places = {key: at for at, key in enumerate(self._keys.to_pylist())}
+
+    @property
+    def num_duplicates(self) -> int:
+        """Rows whose key an earlier row has."""
+        return len(self._double_rows)
+
+    def duplicates(self, start: int = 0, stop: int | None = None) -> list[tuple[str, int]]:
+        """(file, row) of those rows, from number ``start`` to ``stop``, in order."""
+        parts, rows = self._double_parts[start:stop].tolist(), self._double_rows[start:stop].tolist()
+        return [(self._files[part], row) for part, row in zip(parts, rows, strict=True)]
 
     def columns_for(self, keys: pa.Array) -> list[pa.Array]:
         """The table's declared columns for each key, nulls where the key is null or unknown. New memory."""
@@ -148,9 +161,32 @@ class SideTables:
             self._take(record)
         if not self._open:
             self.indexes = [LookupIndex(table, self._parts[names.raw(table.feed.feed)]) for table in self._all]
+            self.letters.sort(key=lambda letter: (letter.source, letter.partition, letter.position))
             self._parts.clear()
             self._consumer.close()
         return bool(records)
+
+    @property
+    def num_letters(self) -> int:
+        """How many ``letters_from`` has in all."""
+        return len(self.letters) + sum(index.num_duplicates for index in self.indexes or ())
+
+    def letters_from(self, start: int, count: int) -> list[DeadLetter]:
+        """What is to be said about complete tables, from number ``start``: messages that could not be read, then rows whose key an
+        earlier row has. The same for every reader of the same topics."""
+        assert self.indexes is not None
+        out = self.letters[start : start + count]
+        first = len(self.letters)
+        for index in self.indexes:
+            low, high = max(start - first, 0), max(start + count - first, 0)
+            feed = index.table.feed
+            detail = f"an earlier row of {feed.feed} has the same {feed.key[0]}; that one is used"
+            out += [
+                DeadLetter(STAGE, DUPLICATE, detail, f"{feed.feed}/{file}", -1, row, -1, b"")
+                for file, row in index.duplicates(low, high)
+            ]
+            first += index.num_duplicates
+        return out
 
     def close(self) -> None:
         """Release."""

@@ -24,6 +24,9 @@ class RowKey(NamedTuple):
     row: int
 
 
+SPARSE = 8
+"""A run of rows is a view of its message; if it is less than this part of it, it is copied, so that a few rows pin no message."""
+
 BEFORE_ALL = RowKey(-(2**62), "", -1)
 
 
@@ -48,10 +51,15 @@ class Chunk:
 
     def select(self, keep_N: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk | None:
         """The rows where ``keep_N``; ``None`` if there is none."""
-        if keep_N.all():
-            return self if len(keep_N) else None
-        if not keep_N.any():
+        kept = int(np.count_nonzero(keep_N))
+        if kept == len(keep_N):
+            return self if kept else None
+        if not kept:
             return None
+        first = int(keep_N.argmax())
+        run = slice(first, first + kept)
+        if keep_N[run].all() and kept * SPARSE > len(keep_N):
+            return Chunk(self.columns.slice(first, kept), self.times_N[run], self.rows_N[run], self.file, self.offset)
         return Chunk(
             self.columns.filter(pa.array(keep_N)), self.times_N[keep_N], self.rows_N[keep_N], self.file, self.offset
         )
@@ -82,10 +90,10 @@ class Ordered:
     file_N: np.ndarray[tuple[int], np.dtype[np.int32]]
     files: tuple[str, ...]
 
-    def file_column(self) -> pa.Array:
-        """The file of each row, as strings."""
-        names = pa.array(self.files, pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(self.file_N), names).cast(pa.string())
+    def file_column(self, at_M: Int64 | None = None) -> pa.Array:
+        """The file of each row (or of the rows at these places), as strings. New memory."""
+        places = self.file_N if at_M is None else self.file_N[at_M]
+        return pa.array(self.files, pa.string()).take(pa.array(places))
 
 
 def split_final(chunks: Sequence[Chunk], W: int) -> tuple[list[Chunk], list[Chunk]]:
@@ -103,7 +111,8 @@ def split_final(chunks: Sequence[Chunk], W: int) -> tuple[list[Chunk], list[Chun
 
 
 def in_order(chunks: Sequence[Chunk]) -> Ordered:
-    """Rows of at least one chunk, sorted. New memory; the bytes under nulls are zeros whatever came in.
+    """Rows of at least one chunk, sorted. New memory, or views of the chunks where they are in order already; the bytes under
+    nulls are zeros whatever came in.
 
     Chunks are put in (file, first row) order first, so one stable sort by time gives the whole order.
     """
@@ -113,16 +122,26 @@ def in_order(chunks: Sequence[Chunk]) -> Ordered:
     lengths = [len(chunk.rows_N) for chunk in chunks]
     times = np.concatenate([chunk.times_N for chunk in chunks])
     order = np.argsort(times, kind="stable")
-    table = pa.Table.from_batches([chunk.columns for chunk in chunks]).take(pa.array(order)).combine_chunks()
-    columns = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+    rows = chunks[0].columns if len(chunks) == 1 else pa.concat_batches([chunk.columns for chunk in chunks])
+    in_place = bool((times[1:] >= times[:-1]).all())
     return Ordered(
-        columns,
+        _zeroed_under_nulls(rows) if in_place else rows.take(pa.array(order)),
         times[order],
         np.concatenate([chunk.rows_N for chunk in chunks])[order],
         np.repeat(np.array([chunk.offset for chunk in chunks], np.int64), lengths)[order],
         np.repeat(np.array([numbers[chunk.file] for chunk in chunks], np.int32), lengths)[order],
         files,
     )
+
+
+def _zeroed_under_nulls(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """As ``take`` of all rows in order gives them, without a copy of the columns that have no nulls."""
+    everything = pa.array(np.arange(rows.num_rows))
+    columns = [
+        column.take(everything) if column.null_count or pa.types.is_list(column.type) else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def in_order_reference(chunks: Sequence[Chunk]) -> list[RowKey]:

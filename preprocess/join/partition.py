@@ -1,7 +1,7 @@
 """State of one partition of a view: order → look up → label → cut. No input or output here.
 
 Three positions are never mixed: ``needed`` (the lowest raw offset of a row that is still held: where a resume seeks to),
-``pos`` (how far raw was read), and ``F`` (the key up to which every row has been put out).
+``pos`` (how far raw was read), and ``F`` (the key up to which every row has been put out). Dead letters have a frontier of their own, ``G``.
 """
 
 from __future__ import annotations
@@ -15,37 +15,82 @@ import pyarrow as pa
 
 from experiments.view import View
 from ingest.contracts import T_MIN
-from preprocess.contracts import Int64, joined_schema
+from preprocess.contracts import FILE_COLUMN, ROW_COLUMN, Int64, joined_schema
 from preprocess.join.cuts import ends_of_messages
-from preprocess.join.labels import expected_text, label_of
-from preprocess.join.lookups import STAGE, LookupIndex
+from preprocess.join.lookups import LookupIndex
 from preprocess.join.order import BEFORE_ALL, Chunk, Ordered, RowKey, in_order, split_final
+from preprocess.join.rejected import NONE, Rejected, label_rows
 from streams.contracts import Position
-from streams.dead_letters import DeadLetter
 
 LAYOUT = 1
+PIECES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row without a usable label, until the frontier has passed it."""
-
-    key: RowKey
-    offset: int
-    letter: DeadLetter
-
-
-@dataclass(slots=True)
 class Held:
-    """Joined rows in order that no closed message has yet."""
+    """Joined rows in order that no closed message has yet.
 
-    rows: pa.RecordBatch
+    Args:
+        pieces: the rows, in order: what was held before stays where it is when more comes. times_N, offsets_N: of all.
+    """
+
+    pieces: tuple[pa.RecordBatch, ...]
     times_N: Int64
     offsets_N: Int64
 
+    def __len__(self) -> int:
+        return len(self.times_N)
+
+    def rows(self, start: int, stop: int) -> pa.RecordBatch:
+        """Rows [start, stop), at least one: a view if they lie in one piece, else a copy."""
+        found, at = [], 0
+        for piece in self.pieces:
+            low, high = max(start - at, 0), min(stop - at, piece.num_rows)
+            if low < high:
+                found.append(piece.slice(low, high - low))
+            at += piece.num_rows
+        return found[0] if len(found) == 1 else pa.concat_batches(found)
+
+    def key_at(self, at: int) -> RowKey:
+        """Key of a row."""
+        row = self.rows(at, at + 1)
+        return RowKey(int(self.times_N[at]), row.column(FILE_COLUMN)[0].as_py(), row.column(ROW_COLUMN)[0].as_py())
+
     def from_(self, start: int) -> Held:
         """The rows from ``start`` on."""
-        return Held(self.rows.slice(start), self.times_N[start:], self.offsets_N[start:])
+        if start == len(self):
+            return NOTHING
+        pieces, at = [], 0
+        for piece in self.pieces:
+            if (low := max(start - at, 0)) < piece.num_rows:
+                pieces.append(piece.slice(low))
+            at += piece.num_rows
+        return Held(tuple(pieces), self.times_N[start:], self.offsets_N[start:])
+
+    def followed_by(self, later: Held) -> Held:
+        """Both. Many small pieces become one, so that each row is copied a few times at most."""
+        pieces = (*self.pieces, *later.pieces)
+        if len(pieces) > PIECES:
+            pieces = (pa.concat_batches(pieces),)
+        times, offsets = (self.times_N, later.times_N), (self.offsets_N, later.offsets_N)
+        return Held(pieces, np.concatenate(times), np.concatenate(offsets))
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a row, on average."""
+        return sum(piece.nbytes for piece in self.pieces) / max(1, len(self))
+
+
+NOTHING = Held((), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Of one transaction's share of a partition."""
+
+    messages: int
+    bytes: int
+    letters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +99,26 @@ class Emission:
 
     Args:
         first: number k of the first message. messages: rows of each; spans: (first, last) raw offset of each.
-        letters: rejected rows that the frontier passes. F: the frontier after it. V: new bound, ``None`` if it does not rise.
-        more: whether a cap stopped it.
+        letters: rejected rows, in order. F, G: up to which rows, and up to which rejected
+            rows, are out after it (no rejected row lies above G and not above F).
+        V: new bound, ``None`` if it does not rise. more: whether a cap stopped it.
     """
 
     first: int
     messages: list[pa.RecordBatch]
     spans: list[tuple[int, int]]
-    letters: list[DeadLetter]
+    letters: Rejected
     F: RowKey
+    G: RowKey
     V: int | None
     more: bool
     rest: Held = field(repr=False)
+    rest_letters: Rejected = field(repr=False)
+
+    @property
+    def says_something(self) -> bool:
+        """Whether it is more than a position."""
+        return bool(self.messages or len(self.letters) or self.V is not None)
 
 
 class PartitionState:
@@ -80,10 +133,9 @@ class PartitionState:
         self._view, self._indexes = view, indexes
         self._schema = joined_schema(view)
         self._chunks: list[Chunk] = []
-        self._rejected: list[Rejected] = []
-        self._held = Held(pa.RecordBatch.from_pylist([], self._schema), np.empty(0, np.int64), np.empty(0, np.int64))
-        self.W = T_MIN
-        self.F, self.V, self.k = BEFORE_ALL, T_MIN, 0
+        self._rejected, self._held = NONE, NOTHING
+        self.W, self._settled_W = T_MIN, T_MIN
+        self.F, self.G, self.V, self.k = BEFORE_ALL, BEFORE_ALL, T_MIN, 0
         self.rows_out, self.rows_rejected, self.side = 0, 0, 0
         self.needed = committed.offset if committed else 0
         self.saved_pos, self._saved_W = self.needed, T_MIN
@@ -94,8 +146,8 @@ class PartitionState:
         self._catch_up()
 
     def _restore(self, body: dict[str, object]) -> None:
-        time_us, file, row = body["F"]  # type: ignore[misc]
-        self.F = RowKey(int(time_us), str(file), int(row))  # type: ignore[has-type]
+        self.F = RowKey(*body["F"])  # type: ignore[misc]
+        self.G = RowKey(*body.get("G", body["F"]))  # type: ignore[misc]
         self.V, self.k, self.saved_pos, self._saved_W = (int(body[name]) for name in ("V", "k", "pos", "W"))  # type: ignore[call-overload]
         self.rows_out, self.rows_rejected, self.side = (int(body[n]) for n in ("rows", "rejected", "side"))  # type: ignore[call-overload]
 
@@ -107,7 +159,7 @@ class PartitionState:
     @property
     def rows_held(self) -> int:
         """Rows read that are not out."""
-        return sum(len(c.rows_N) for c in self._chunks) + len(self._held.times_N) + len(self._rejected)
+        return sum(len(c.rows_N) for c in self._chunks) + len(self._held) + len(self._rejected)
 
     def add(self, chunk: Chunk) -> None:
         """A raw message of rows. Asserts that none is older than W, at offsets that are new."""
@@ -133,45 +185,43 @@ class PartitionState:
 
     def settle(self) -> None:
         """Move rows that are final into the held sequence: sorted, looked up, labelled."""
+        self._settled_W = self.W
         final, self._chunks = split_final(self._chunks, self.W)
         if not final:
             return
         joined, rejected = self._join(in_order(final))
-        self._rejected += rejected
-        if not len(joined.times_N):
-            return
-        held = self._held
-        if len(held.times_N):
-            rows = pa.Table.from_batches([held.rows, joined.rows]).combine_chunks().to_batches()[0]
-            times = np.concatenate([held.times_N, joined.times_N])
-            joined = Held(rows, times, np.concatenate([held.offsets_N, joined.offsets_N]))
-        self._held = joined
+        self._rejected = self._rejected.followed_by(rejected)
+        self._held = self._held.followed_by(joined)
 
-    def emit(self, max_messages: int, max_bytes: int) -> Emission:
-        """What can be put out now, up to the caps. Changes nothing (see ``done``)."""
-        held = self._held
-        ends = ends_of_messages(held.times_N, self._view.sample.cuts, self.W)
+    def emit(self, caps: Caps) -> Emission:
+        """What can be put out now, up to the caps. Changes nothing (see ``done``).
+
+        Dead letters go first, and no message passes a row whose letter is not out: so a resume, which drops all rows up to F,
+        drops none whose letter is missing.
+        """
+        held, W = self._held, self._settled_W
+        letters = self._rejected.part(0, min(caps.letters, len(self._rejected)))
+        left = self._rejected.part(len(letters), len(self._rejected))
+        barrier = left.key_at(0) if len(left) else RowKey(W, "", -1)
+        G = max(self.G, letters.key_at(len(letters) - 1) if len(left) else barrier)
         messages: list[pa.RecordBatch] = []
         spans: list[tuple[int, int]] = []
-        start, size, more = 0, 0, False
-        for end in ends.tolist():
-            if len(messages) >= max_messages or size >= max_bytes:
+        start, most_rows, more = 0, caps.bytes / max(1.0, held.row_bytes), len(left) > 0
+        for end in ends_of_messages(held.times_N, self._view.sample.cuts, W).tolist():
+            if len(messages) >= caps.messages or start >= most_rows or (len(left) and held.key_at(end - 1) > barrier):
                 more = True
                 break
-            message = held.rows.slice(start, end - start)
             offsets = held.offsets_N[start:end]
-            messages.append(message)
+            messages.append(held.rows(start, end))
             spans.append((int(offsets.min()), int(offsets.max())))
-            size += message.nbytes
             start = end
-        F = self._key_at(start - 1) if start else self.F
+        F = held.key_at(start - 1) if start else self.F
         rest = held.from_(start)
-        bound = int(rest.times_N[0]) if len(rest.times_N) else self.W
+        bound = min(int(rest.times_N[0]) if len(rest) else W, barrier.time_us)
         if bound > F.time_us:
             F = RowKey(bound, "", -1)
-        letters = [item.letter for item in self._rejected if item.key <= F]
         V = F.time_us if F.time_us > self.V else None
-        return Emission(self.k, messages, spans, letters, F, V, more, rest)
+        return Emission(self.k, messages, spans, letters, F, G, V, more, rest, left)
 
     def position_after(self, emission: Emission) -> Position:
         """What to commit with an emission."""
@@ -180,6 +230,7 @@ class PartitionState:
         body = {
             "v": LAYOUT,
             "F": list(emission.F),
+            "G": list(emission.G),
             "V": self.V if emission.V is None else emission.V,
             "k": self.k + len(emission.messages),
             "pos": self.pos,
@@ -195,8 +246,8 @@ class PartitionState:
         """The emission was committed."""
         self.needed = self._needed_after(emission)
         self._held = emission.rest
-        self._rejected = [item for item in self._rejected if item.key > emission.F]
-        self.F = emission.F
+        self._rejected = emission.rest_letters
+        self.F, self.G = emission.F, emission.G
         self.V = self.V if emission.V is None else emission.V
         self.k += len(emission.messages)
         self.rows_out += sum(message.num_rows for message in emission.messages)
@@ -206,41 +257,22 @@ class PartitionState:
 
     def _needed_after(self, emission: Emission) -> int:
         offsets = [chunk.offset for chunk in self._chunks]
-        offsets += [int(emission.rest.offsets_N.min())] if len(emission.rest.offsets_N) else []
-        offsets += [item.offset for item in self._rejected if item.key > emission.F]
+        for rest in (emission.rest, emission.rest_letters):
+            offsets += [int(rest.offsets_N.min())] if len(rest) else []
         return min([*offsets, self.pos])
 
-    def _key_at(self, at: int) -> RowKey:
-        rows = self._held.rows
-        file, row = rows.column(rows.num_columns - 2)[at].as_py(), rows.column(rows.num_columns - 1)[at].as_py()
-        return RowKey(int(self._held.times_N[at]), file, row)
-
-    def _join(self, ordered: Ordered) -> tuple[Held, list[Rejected]]:
+    def _join(self, ordered: Ordered) -> tuple[Held, Rejected]:
         """Look up and label; rows without a usable label come back apart."""
         columns: list[pa.Array] = list(ordered.columns.columns)
         for index in self._indexes:
             columns += index.columns_for(ordered.columns.column(index.table.on))
-        usable = np.ones(len(ordered.times_N), np.bool_)
-        rejected: list[Rejected] = []
-        for _, rule in self._view.labels:
-            source = ordered.columns.column(rule.column)
-            labels, fits = label_of(source, rule)
-            unfit = np.flatnonzero(usable & ~fits).tolist()
-            rejected += [
-                self._reject(ordered, at, rule.column, source[at].as_py(), expected_text(rule)) for at in unfit
-            ]
-            usable &= fits
-            columns.append(pa.array(labels))
+        labels, usable, rejected = label_rows(ordered, [rule for _, rule in self._view.labels], self.G)
+        if not usable.any():
+            return NOTHING, rejected
+        columns += labels
         columns += [pa.array(ordered.times_N), ordered.file_column(), pa.array(ordered.rows_N)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         if usable.all():
-            return Held(rows, ordered.times_N, ordered.offsets_N), rejected
-        kept = Held(rows.filter(pa.array(usable)), ordered.times_N[usable], ordered.offsets_N[usable])
-        return kept, rejected
-
-    def _reject(self, ordered: Ordered, at: int, column: str, value: object, expected: str) -> Rejected:
-        file = ordered.files[int(ordered.file_N[at])]
-        row = int(ordered.rows_N[at])
-        detail = f"column {column}: expected {expected}, got {value!r}"
-        letter = DeadLetter(STAGE, "bad-label", detail, file, -1, row, -1, repr(value).encode()[:200])
-        return Rejected(RowKey(int(ordered.times_N[at]), file, row), int(ordered.offsets_N[at]), letter)
+            return Held((rows,), ordered.times_N, ordered.offsets_N), rejected
+        kept = (rows.filter(pa.array(usable)),)
+        return Held(kept, ordered.times_N[usable], ordered.offsets_N[usable]), rejected

@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 
 from experiments import names
 from experiments.view import View
 from ingest.contracts import ROW_COLUMN as RAW_ROW
 from ingest.contracts import ROWS, TIME_COLUMN, WATERMARK, raw_schema
 from preprocess.contracts import FRONTIER, JOINED, Config
-from preprocess.join.lookups import STAGE, SideTables
+from preprocess.join.lookups import DUPLICATE, SideTables
 from preprocess.join.order import Chunk
-from preprocess.join.partition import Emission, PartitionState
+from preprocess.join.partition import Caps, Emission, PartitionState
+from preprocess.join.rejected import STAGE
 from streams.contracts import Clock, Consumer, Log, Producer, Record, TopicPartition
-from streams.dead_letters import DeadLetter, letter_for, pack_letters
+from streams.dead_letters import DeadLetter, letter_for, pack_letter_columns, pack_letters
 from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome
 from streams.killpoints import reached
-from streams.packed import Limits, control, declared_rows, lineage_of, pack, read_control, unpack
+from streams.packed import (
+    CONTROL,
+    Limits,
+    control,
+    declared_rows,
+    kind_of,
+    lineage_of,
+    pack,
+    place,
+    read_control,
+    unpack,
+)
 
-SIDE_LETTERS = 10_000
+LETTERS = 10_000
+"""Dead letters, and side rows, of one transaction."""
 
 
 class JoinWorker:
@@ -44,7 +58,6 @@ class JoinWorker:
         self._group = names.join_group(view.name)
         self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
         self._tables = SideTables(log, view.lookups, config.side_table_bytes)
-        self._side_letters: list[DeadLetter] = []
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -63,11 +76,7 @@ class JoinWorker:
         if not self._topics_exist():
             return False
         if not self._tables.complete:
-            moved = self._tables.read(self._config.poll_bytes)
-            if self._tables.complete:
-                self._side_letters = self._duplicates()
-                self._tables.letters.clear()
-            return moved
+            return self._tables.read(self._config.poll_bytes)
         consumer, producer = self._open()
         try:
             if self._in_doubt:
@@ -156,19 +165,6 @@ class JoinWorker:
             self._states[tp] = state
         self._unplaced.clear()
 
-    def _duplicates(self) -> list[DeadLetter]:
-        """Rows of side tables whose key an earlier row has, and messages of theirs that could not be read."""
-        assert self._tables.indexes is not None
-        letters = list(self._tables.letters)
-        for index in self._tables.indexes:
-            feed = index.table.feed
-            detail = f"an earlier row of {feed.feed} has the same {feed.key[0]}; that one is used"
-            letters += [
-                DeadLetter(STAGE, "duplicate-key", detail, f"{feed.feed}/{file}", -1, row, -1, b"")
-                for file, row in index.duplicates
-            ]
-        return letters
-
     # -- reading
 
     def _read(self, consumer: Consumer) -> bool:
@@ -182,7 +178,7 @@ class JoinWorker:
         for tp, state in self._states.items():
             state.reached(consumer.position(tp))
         if used:
-            reached("join.J3")
+            reached("join.J3")  # Step J3
         return bool(used) or bool(fresh)
 
     def _take_in(self, record: Record, state: PartitionState) -> None:
@@ -192,16 +188,27 @@ class JoinWorker:
                 if named[0] == WATERMARK:
                     state.raise_watermark(named[1])
                 return
-            batch = unpack(record, kind=ROWS, schema=self._raw_schema, limits=Limits())
-            file = str(lineage_of(record)["file"])
-        except (Broken, Exhausted, SchemaMismatch, KeyError) as error:
+            chunk = self._chunk(record)
+        except (Broken, Exhausted, SchemaMismatch) as error:
             if record.offset >= state.saved_pos:
                 self._letters.append(letter_for(record, stage=STAGE, reason="bad-raw-message", detail=str(error)))
-                state.rows_rejected += declared_rows(record)
+                state.rows_rejected += declared_rows(record) if kind_of(record) != CONTROL else 0
             return
-        times, rows = batch.column(TIME_COLUMN).to_numpy(), batch.column(RAW_ROW).to_numpy()
+        state.add(chunk)
+
+    def _chunk(self, record: Record) -> Chunk:
+        """Rows of a message. Raises ``Broken``, ``Exhausted`` or ``SchemaMismatch`` if it is not what ingest writes."""
+        batch = unpack(record, kind=ROWS, schema=self._raw_schema, limits=Limits())
+        file, times, rows = lineage_of(record).get("file"), batch.column(TIME_COLUMN), batch.column(RAW_ROW)
+        if not isinstance(file, str) or times.null_count or rows.null_count:
+            raise Broken(
+                expected="rows with their file, time and row number",
+                got=f"file {file!r}, {times.null_count} null times, {rows.null_count} null row numbers",
+                where=place(record),
+                do="The message goes to the dead letters; see `headrace status` for the count.",
+            )
         columns = batch.select(list(self._view.sample.columns))
-        state.add(Chunk(columns, times, rows, file, record.offset))
+        return Chunk(columns, times.to_numpy(), rows.to_numpy(), file, record.offset)
 
     # -- writing
 
@@ -210,17 +217,18 @@ class JoinWorker:
         ready = {tp: state for tp, state in self._states.items() if state.ready}
         emissions = self._emissions(ready)
         moved = {tp for tp, state in ready.items() if state.pos != self._committed.get(tp, state.needed)}
-        side = self._side_part(ready)
-        said = any(e.messages or e.letters or e.V is not None for e in emissions.values())
+        side = self._side_part(emissions)
+        said = any(emission.says_something for emission in emissions.values())
         due = idle or self._clock.monotonic_s() >= self._commit_due_s
         if not (said or side or self._letters or (due and moved)):
             return False
         producer.begin()
         for tp, emission in emissions.items():
             self._send(producer, tp, emission)
-        self._send_letters(producer, self._dead, self._letters)
-        self._send_letters(producer, self._side, side)
-        reached("join.J5")
+        doubles = [letter for letter in side if letter.reason == DUPLICATE]
+        self._send_letters(producer, self._dead, self._letters + [x for x in side if x.reason != DUPLICATE])
+        self._send_letters(producer, self._side, doubles)
+        reached("join.J5")  # Step J5
         for tp, emission in emissions.items():
             if emission.V is not None:
                 record = control(FRONTIER, emission.V)
@@ -229,9 +237,9 @@ class JoinWorker:
             state.side += len(side) if tp.partition == 0 else 0
         positions = {tp: ready[tp].position_after(emission) for tp, emission in emissions.items()}
         producer.send_offsets(consumer.membership(), positions)
-        reached("join.J7")
+        reached("join.J7")  # Step J7
         producer.commit()
-        reached("join.J8")
+        reached("join.J8")  # Step J8
         for tp, emission in emissions.items():
             ready[tp].done(emission)
             self._committed[tp] = ready[tp].pos
@@ -242,13 +250,14 @@ class JoinWorker:
     def _emissions(self, ready: dict[TopicPartition, PartitionState]) -> dict[TopicPartition, Emission]:
         """Shares of one transaction, fairly over the partitions."""
         share = max(1, len(ready))
-        messages = max(1, self._config.transaction_messages // share)
-        size = max(1, self._config.transaction_bytes // share)
+        config = self._config
+        messages, size = config.transaction_messages // share, config.transaction_bytes // share
+        caps = Caps(max(1, messages), max(1, size), max(1, LETTERS // share))
         out = {}
         for tp, state in ready.items():
             if not state.more:
                 state.settle()
-            out[tp] = state.emit(messages, size)
+            out[tp] = state.emit(caps)
         return out
 
     def _send(self, producer: Producer, tp: TopicPartition, emission: Emission) -> None:
@@ -262,12 +271,20 @@ class JoinWorker:
                 compression=self._config.joined_compression,
             )
             producer.send(self._joined, tp.partition, packed.value, headers=packed.headers)
-        self._send_letters(producer, self._dead, emission.letters)
+        if len(emission.letters):
+            packed = pack_letter_columns(emission.letters.letters)
+            producer.send(self._dead, 0, packed.value, headers=packed.headers)
 
-    def _side_part(self, ready: dict[TopicPartition, PartitionState]) -> list[DeadLetter]:
+    def _side_part(self, emissions: dict[TopicPartition, Emission]) -> list[DeadLetter]:
         """What is still to be said about the side tables: once for the view, by the owner of partition 0."""
-        first = next((state for tp, state in ready.items() if tp.partition == 0), None)
-        return [] if first is None else self._side_letters[first.side : first.side + SIDE_LETTERS]
+        first = TopicPartition(self._raw, 0)
+        if first not in emissions:
+            return []
+        said = self._states[first].side
+        part = self._tables.letters_from(said, LETTERS)
+        if said + len(part) < self._tables.num_letters:
+            emissions[first] = replace(emissions[first], more=True)
+        return part
 
     def _send_letters(self, producer: Producer, topic: str, letters: list[DeadLetter]) -> None:
         if letters:

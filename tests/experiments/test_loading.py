@@ -105,6 +105,7 @@ def test_one_mistake_in_a_feed(tmp_path: Path, old: str, new: str, expected: Tol
         ("{batch_rows: 64}", "{checkpoint_every: 0 steps}", (11, "train.checkpoint_every", "1 step", "'0 steps'", "")),
         ("{batch_rows: 64}", "{checkpoint_every: soon}", (11, "train.checkpoint_every", "200 steps", "'soon'", "")),
         ("model:", "start: tomorrow\nmodel:", (10, "start", "a date like", "'tomorrow'", "")),
+        ("model:", "start: 2024-05-01 12:00\nmodel:", (10, "start", "T12:00:00+08:00", "'2024-05-01 12:00'", "")),
     ],
 )
 def test_one_mistake_in_an_experiment(tmp_path: Path, old: str, new: str, expected: Told) -> None:

@@ -16,6 +16,8 @@ from preprocess.join.cuts import ends_of_messages, ends_of_messages_reference
 from preprocess.join.labels import label_of
 from preprocess.join.lookups import LookupIndex, TableRows
 from preprocess.join.order import Chunk, RowKey, in_order, in_order_reference, split_final
+from preprocess.join.rejected import label_rows
+from streams.dead_letters import DeadLetter
 from tests.preprocess.join.world import table_feed
 
 chunk_strategy = st.lists(
@@ -123,7 +125,50 @@ def test_lookup_takes_the_first_of_equal_keys(key_type: str) -> None:
     got = index.columns_for(asked)
     assert got[1].to_pylist() == [21.0, None, None, 90.0, 10.0, 30.0]
     assert got[0].to_pylist() == [key(2), None, None, key(big), key(1), key(3)]
-    assert index.duplicates == [("a", 2), ("b", 1)]
+    assert index.duplicates() == [("a", 2), ("b", 1)]
+    assert index.duplicates(1, 2) == [("b", 1)]
+    assert index.num_duplicates == 2
     empty = LookupIndex(LookupTable("item", feed, "item_id"), [])
     assert empty.columns_for(asked)[1].to_pylist() == [None] * 6
     assert [len(column) for column in index.columns_for(asked.slice(0, 0))] == [0, 0]
+
+
+LABELS = st.lists(
+    st.one_of(st.none(), st.sampled_from([0.0, 1.0, 2.0, -1.0, float("nan"), float("inf")])), min_size=1, max_size=20
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LABELS, LABELS, st.integers(0, 3), st.integers(-1, 20))
+def test_rejected_rows_equal_the_plain_ones(
+    first: list[float | None], second: list[float | None], time: int, row: int
+) -> None:
+    count = min(len(first), len(second))
+    values = {"x": pa.array(first[:count], pa.float64()), "y": pa.array(second[:count], pa.float64())}
+    chunk = Chunk(pa.record_batch(values), np.arange(count) // 4, np.arange(count), "f", 3)
+    rules = [ColumnLabel(column="x", range=(0, 1), at_least=0.5), ColumnLabel(column="y")]
+    columns, usable, rejected = label_rows(in_order([chunk]), rules, RowKey(time, "f", row))
+    want = []
+    for at in range(count):
+        x, y = first[at], second[at]
+        bad = "x" if x is None or not 0 <= x <= 1 else "y" if y is None or y not in (0, 1) else ""
+        assert bool(usable[at]) == (not bad)
+        if bad and RowKey(at // 4, "f", at) > RowKey(time, "f", row):
+            want.append((RowKey(at // 4, "f", at), f"column {bad}: expected "))
+        if not bad:
+            assert [column[at].as_py() for column in columns] == [float(x or 0), float(y or 0)]
+    letters = [DeadLetter(**letter) for letter in rejected.letters.to_pylist()]
+    assert [(rejected.key_at(at), letter.detail[:19]) for at, letter in enumerate(letters)] == want
+    assert all(letter.detail.endswith(f"got {letter.raw.decode()}") for letter in letters)
+    assert {letter.reason for letter in letters} <= {"bad-label"}
+    assert rejected.offsets_N.tolist() == [3] * len(want)
+
+
+def test_one_run_of_rows_is_a_view_and_a_few_rows_are_not() -> None:
+    chunk = Chunk(pa.record_batch({"x": np.arange(1000)}), np.arange(1000), np.arange(1000), "f", 0)
+    address = chunk.columns.column(0).buffers()[1].address  # type: ignore[union-attr]
+    for low, shared in ((500, True), (990, False)):
+        part = chunk.select(np.arange(1000) >= low)
+        assert part is not None
+        assert (part.columns.column(0).buffers()[1].address == address) == shared  # type: ignore[union-attr]
+        assert part.columns.column(0).to_pylist() == list(range(low, 1000))

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from experiments import names
+from ingest.contracts import T_END
 from preprocess.contracts import Config
-from preprocess.join.worker import JoinWorker
+from preprocess.join.worker import LETTERS, JoinWorker
+from preprocess.status import join_report
 from streams.clock import SettableClock
 from streams.contracts import Log
 from streams.dead_letters import unpack_letters
@@ -36,6 +38,11 @@ def check(log: Log, world: World) -> dict[tuple[int, int], bytes]:
     letters = [x for r in read_to_end(log, names.dead_letters(world.view.name), 0) for x in unpack_letters(r)]
     assert sorted((x.source, x.position) for x in letters) == sorted(rejected)
     assert {x.reason for x in letters} <= {"bad-label"}
+    report = join_report(log, world.view)
+    assert [(part.rows, part.at_end) for part in report] == [
+        (sum(map(len, world.oracle(p)[0])), True) for p in world.rows
+    ]
+    assert sum(part.rejected for part in report) == len(rejected)
     doubles = [x for r in read_to_end(log, names.side(world.view.name), 0) for x in unpack_letters(r)]
     assert len(doubles) == len(world.items) - len(prices)
     return out
@@ -73,7 +80,8 @@ def run(log: Log, world: World, seed: int, *, workers: int, restarts: bool) -> N
 
 
 @pytest.mark.parametrize("seed", CASES)
-def test_any_schedule_gives_the_same_bytes(tmp_path: Path, seed: int) -> None:
+def test_any_schedule_gives_the_same_bytes(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("preprocess.join.worker.LETTERS", 1 + seed % 4)  # so that letters take several transactions
     world = World.random(seed)
     results = []
     for number, (workers, restarts) in enumerate([(1, False), (1, True), (2, True)]):
@@ -112,3 +120,24 @@ def test_side_tables_above_the_cap_are_refused_with_the_numbers(tmp_path: Path) 
     assert "items" in caught.value.got
     worker.close()
     log.close()
+
+
+def test_a_column_of_the_wrong_scale_rejects_every_row(log: Log) -> None:
+    """Any number at once: each has its letter, no transaction has more than its share, and nothing is idle before all are out."""
+    world, rows = World.random(0), 3 * LETTERS + 7
+    world.rows = {p: [] for p in world.rows}
+    world.rows[0] = [(row // 3, "f", row, 1, 5.0 if row == LETTERS else 100.0) for row in range(rows)]
+    world.messages = [(0, world.rows[0]), (-1, T_END)]
+    world.create(log)
+    world.write_items(log)
+    world.write(log, 0, len(world.messages))
+    worker = JoinWorker(log, world.view, Config(), clock=SettableClock())
+    seen = set()
+    while worker.step():
+        seen |= {(part.rejected, part.at_end) for part in join_report(log, world.view) if part.partition == 0}
+    assert {at_end for rejected, at_end in seen if 0 < rejected < rows - 1} == {False}
+    check(log, world)
+    sizes = [len(unpack_letters(r)) for r in read_to_end(log, names.dead_letters(world.view.name), 0)]
+    assert sum(sizes) == rows - 1
+    assert max(sizes) <= LETTERS
+    worker.close()

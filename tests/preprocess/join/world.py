@@ -62,7 +62,7 @@ class World:
     messages: list[tuple[int, object]] = field(default_factory=list)
 
     @classmethod
-    def random(cls, seed: int) -> World:
+    def random(cls, seed: int, files: int | None = None) -> World:
         rng = random.Random(seed)
         feed = sample_feed(rng.randint(1, 3), rng.randint(1, 5), rng.choice(["off", "10us", "25us"]))
         view = View(
@@ -72,14 +72,14 @@ class World:
         )
         items = [(rng.choice("ab"), i, rng.randint(0, 6), float(i)) for i in range(rng.randint(0, 8))]
         world = cls(view, {p: [] for p in range(feed.partitions)}, items)
-        world._files(rng)
+        world._files(rng, rng.randint(0, 5) if files is None else files)
         return world
 
-    def _files(self, rng: random.Random) -> None:
+    def _files(self, rng: random.Random, files: int) -> None:
         """Files interleave; W follows behind: never above a row that still comes."""
         pending: list[tuple[int, list[Row]]] = []
-        for number in range(rng.randint(0, 5)):
-            base = rng.randint(0, 60)
+        for number in range(files):
+            base = rng.randint(0, 60) if files < 10 else 10 * number
             rows: dict[int, list[Row]] = {p: [] for p in self.rows}
             for row in range(rng.randint(0, 12)):
                 label = rng.choice([0.0, 2.0, 3.0, 5.0, 6.0, None, float("nan")])
@@ -92,7 +92,7 @@ class World:
                     pending.append((p, part[:size]))
                     part = part[size:]
         order = list(range(len(pending)))
-        keys = {i: rng.random() for i in order}
+        keys = {i: rng.random() if files < 10 else i / len(order) + 0.15 * rng.random() for i in order}
         by_file: dict[tuple[int, str], list[int]] = {}
         for i in order:
             by_file.setdefault((pending[i][0], pending[i][1][0][1]), []).append(i)
