@@ -1,7 +1,8 @@
 """State of one partition of a view: order → look up → label → cut. No input or output here.
 
 Three positions are never mixed: ``needed`` (the lowest raw offset of a row that is still held: where a resume seeks to),
-``pos`` (how far raw was read), and ``F`` (the key up to which every row has been put out). Dead letters have a frontier of their own, ``G``.
+``pos`` (how far raw was read), and ``F`` (the key up to which every row has been put out).
+Dead letters have a frontier of their own, ``G``.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class JoinWorker:
         Raises:
             Fenced: stop. Exhausted: side tables above the cap, or a message above the cap of its topic.
         """
-        if not self._topics_exist():
+        if self._consumer is None and self._missing_topics():
             return False
         if not self._tables.complete:
             return self._tables.read(self._config.poll_bytes)
@@ -107,11 +107,10 @@ class JoinWorker:
 
     def report(self) -> dict[str, object]:
         """By partition that this worker has: position, W, V, rows out, held and rejected; and what it waits for."""
-        waiting = ", ".join(self._tables.waiting_for)
         return {
             "stage": STAGE,
             "view": self._view.name,
-            "waiting": f"for the side tables to be complete: {waiting}" if waiting else "",
+            "waiting": self._waiting(),
             "partitions": {
                 str(tp.partition): {
                     "pos": state.pos,
@@ -125,6 +124,12 @@ class JoinWorker:
             },
         }
 
+    def _waiting(self) -> str:
+        if self._consumer is None and (topics := self._missing_topics()):
+            return f"for topics: {', '.join(topics)}"
+        tables = ", ".join(self._tables.waiting_for)
+        return f"for the side tables to be complete: {tables}" if tables else ""
+
     def close(self) -> None:
         """Leave the group."""
         self._tables.close()
@@ -135,11 +140,10 @@ class JoinWorker:
         self._consumer = self._producer = None
         self._states.clear()
 
-    def _topics_exist(self) -> bool:
-        if self._consumer is not None:
-            return True
+    def _missing_topics(self) -> list[str]:
         tables = [names.raw(lookup.feed.feed) for lookup in self._view.lookups]
-        return all(self._log.topic(name) for name in (self._raw, self._joined, self._dead, self._side, *tables))
+        needed = (self._raw, *tables, self._joined, self._dead, self._side)
+        return [name for name in needed if self._log.topic(name) is None]
 
     def _open(self) -> tuple[Consumer, Producer]:
         if self._producer is None:
