@@ -260,8 +260,9 @@ class EmbeddedProducer:
     def _part_state(self, db: sqlite3.Connection, part: int) -> tuple[int, int]:
         row = db.execute("SELECT next, total FROM part WHERE id = ?", (part,)).fetchone()
         if row is None:
+            deleted = [name for name, target in self._targets.items() if part in target.parts]
             self._targets.clear()
-            raise unknown_topic("a topic that was deleted during the transaction")
+            raise unknown_topic(f"{', '.join(deleted)}, deleted during the transaction")
         return row
 
     def _store(self, topic: str, view: memoryview, tombstone: bool) -> tuple[int | None, int | None, bytes | None]:
