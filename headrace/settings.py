@@ -76,7 +76,6 @@ class PreprocessSettings(Section):
     transaction_size: Size = _PREPROCESS.transaction_bytes
     transaction_messages: Count = _PREPROCESS.transaction_messages
     side_table_size: Size = Field(_PREPROCESS.side_table_bytes, description="Largest side table held in memory")
-    pending_size: Size = Field(_PREPROCESS.pending_bytes, description="Rows held a partition before reading pauses")
     idle_commit: Duration = round(_PREPROCESS.idle_commit_s * 1e6)
     joined_compression: Compression = _PREPROCESS.joined_compression
     batch_compression: Compression = _PREPROCESS.batch_compression
@@ -157,7 +156,6 @@ class Settings(BaseSettings):
             transaction_bytes=own.transaction_size,
             transaction_messages=own.transaction_messages,
             side_table_bytes=own.side_table_size,
-            pending_bytes=own.pending_size,
             idle_commit_s=own.idle_commit / 1e6,
             joined_compression=own.joined_compression,
             batch_compression=own.batch_compression,

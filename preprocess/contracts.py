@@ -52,18 +52,22 @@ class Config:
     """Settings of preprocess.
 
     Args:
-        poll_bytes: read at once. transaction_bytes, transaction_messages: cap of one transaction's output.
-        side_table_bytes: largest side table in memory.
-        pending_bytes: rows held in memory a partition, before its input is paused.
+        poll_bytes: read at once, and not before what was read is out as far as it can go.
+        transaction_bytes, transaction_messages: cap of one transaction's output. Dead letters and side rows have caps of their
+            own, so a feed whose every row is rejected goes on in small transactions too.
+        side_table_bytes: side tables of a view together, in memory.
         idle_commit_s: positions are committed at least that often when they moved.
-        joined_compression, batch_compression: of the messages.
+        joined_compression, batch_compression: of the messages. ``none`` is the fastest where the log is a local disk.
+
+    Memory of a join, beside its side tables: what one poll read, decoded; rows that W does not make final yet, which the
+    planner bounds (``ahead``, ``disorder``): the join cannot pause its only input, which also carries W; and of each partition
+    one unfinished message.
     """
 
     poll_bytes: int = 16 * 1024 * 1024
     transaction_bytes: int = 32 * 1024 * 1024
     transaction_messages: int = 1024
     side_table_bytes: int = 256 * 1024 * 1024
-    pending_bytes: int = 256 * 1024 * 1024
     idle_commit_s: float = 1.0
     joined_compression: Compression = "none"
     batch_compression: Compression = "none"

@@ -141,3 +141,25 @@ def test_a_column_of_the_wrong_scale_rejects_every_row(log: Log) -> None:
     assert sum(sizes) == rows - 1
     assert max(sizes) <= LETTERS
     worker.close()
+
+
+def test_what_is_held_does_not_grow_with_the_topic(log: Log) -> None:
+    """W follows the rows closely: what is in memory is what a poll brings and one unfinished message."""
+    world, files, rows = World.random(0), 300, 50
+    world.rows = {p: [] for p in world.rows}
+    world.messages = []
+    for file in range(files):
+        part = [(file * 10 + row // 5, f"f{file:03}", row, 1, 4.0) for row in range(rows)]
+        world.rows[0] += part
+        world.messages += [(0, part), (-1, file * 10 + 5)]
+    world.messages.append((-1, T_END))
+    world.create(log)
+    world.write_items(log)
+    world.write(log, 0, len(world.messages))
+    worker = JoinWorker(log, world.view, Config(poll_bytes=20_000), clock=SettableClock())
+    most = 0
+    while worker.step():
+        most = max([most, *(part["held"] for part in worker.report()["partitions"].values())])  # type: ignore[attr-defined]
+    check(log, world)
+    assert rows / 2 <= most <= 20 * rows < files * rows / 10
+    worker.close()
