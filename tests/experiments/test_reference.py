@@ -13,10 +13,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from experiments import names
 from experiments.errors import SpecError
 from experiments.experiment import FEATURE_KINDS
 from experiments.loading import load_experiment, load_feed
+from experiments.publishing import feed_topics, view_topics
 from experiments.schema import MODELS, models_of, written_default
+from experiments.view import view_of
+from tests.experiments import specs
 from tests.experiments.specs import written
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +102,24 @@ def test_the_blocks_of_reference_fit_each_other(tmp_path: Path) -> None:
     assert load_experiment(written(liked, tmp_path), feeds).sample == "ratings"
     with pytest.raises(SpecError):
         load_experiment(written(liked.replace("user_id", "usr_id"), tmp_path), feeds)
+
+
+def test_topics_and_groups_are_those_that_are_made(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8").split("## Topics and groups")[1]
+    first = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    shown = {name for cell in first for name in re.findall(r"`([^`]+)`", cell)}
+    made = {
+        names.REGISTRY, names.splits("<feed>"), names.floor("<feed>"), names.progress("<feed>"), names.raw("<feed>"),
+        names.late("<feed>"), names.joined("<view>"), names.side("<view>"), names.exp("<name>", 1).replace("v1", "v<n>"),
+        *(names.dead_letters(name) for name in ("<feed>", "<view>", "<name>")),
+        names.read_group("<feed>"), names.join_group("<view>"),
+        *(group("<name>", 1).replace("v1", "v<n>") for group in (names.featurize_group, names.train_group)),
+    }  # fmt: skip
+    assert shown == made
+    feeds = specs.feeds(tmp_path)
+    view = view_of(specs.experiment(specs.LIKED, tmp_path, feeds), feeds)
+    topics = {spec.name: spec.partitions for spec in (*feed_topics(feeds["ratings"]), *view_topics(view))}
+    lines = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    said = {cells[1].strip(" `").partition(".")[0]: cells[2].strip() for cells in lines}
+    for topic, partitions in topics.items():
+        assert (partitions == 1) == (said[topic.partition(".")[0]] == "1"), topic
