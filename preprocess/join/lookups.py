@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +73,12 @@ class LookupIndex:
         else:
             self._places = {key: at for at, key in enumerate(self._keys.to_pylist())}
 
+    def under(self, table: LookupTable) -> LookupIndex:
+        """The same rows, looked up under another alias. Shares all memory."""
+        other = copy(self)
+        other.table = table
+        return other
+
     @property
     def num_duplicates(self) -> int:
         """Rows whose key an earlier row has."""
@@ -129,6 +136,7 @@ class SideTables:
         self._open: set[TopicPartition] = set()
         self._bytes = 0
         self._consumer: Consumer | None = None
+        self._once: dict[str, LookupIndex] = {}  # of each feed one, however many aliases it has
         self.letters: list[DeadLetter] = []
         self.indexes: list[LookupIndex] | None = [] if not tables else None
 
@@ -160,7 +168,8 @@ class SideTables:
         for record in records:
             self._take(record)
         if not self._open:
-            self.indexes = [LookupIndex(table, self._parts[names.raw(table.feed.feed)]) for table in self._all]
+            self._once = {topic: LookupIndex(table, self._parts[topic]) for topic, table in self._tables.items()}
+            self.indexes = [self._once[names.raw(table.feed.feed)].under(table) for table in self._all]
             self.letters.sort(key=lambda letter: (letter.source, letter.partition, letter.position))
             self._parts.clear()
             self._consumer.close()
@@ -169,15 +178,15 @@ class SideTables:
     @property
     def num_letters(self) -> int:
         """How many ``letters_from`` has in all."""
-        return len(self.letters) + sum(index.num_duplicates for index in self.indexes or ())
+        return len(self.letters) + sum(index.num_duplicates for index in self._once.values())
 
     def letters_from(self, start: int, count: int) -> list[DeadLetter]:
         """What is to be said about complete tables, from number ``start``: messages that could not be read, then rows whose key an
         earlier row has. The same for every reader of the same topics."""
-        assert self.indexes is not None
+        assert self.complete
         out = self.letters[start : start + count]
         first = len(self.letters)
-        for index in self.indexes:
+        for index in self._once.values():
             low, high = max(start - first, 0), max(start + count - first, 0)
             feed = index.table.feed
             detail = f"an earlier row of {feed.feed} has the same {feed.key[0]}; that one is used"

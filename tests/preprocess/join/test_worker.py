@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments import names
 from ingest.contracts import T_END
-from preprocess.contracts import Config
+from preprocess.contracts import JOINED, Config, joined_schema
 from preprocess.join.worker import LETTERS, JoinWorker
 from preprocess.status import join_report
 from streams.clock import SettableClock
@@ -17,6 +18,7 @@ from streams.contracts import Log
 from streams.dead_letters import unpack_letters
 from streams.embedded.log import open_log
 from streams.errors import Exhausted
+from streams.packed import Limits, kind_of, unpack
 from streams.tail import read_to_end
 from tests.preprocess.join.world import World, at_end, joined_of
 
@@ -120,6 +122,28 @@ def test_side_tables_above_the_cap_are_refused_with_the_numbers(tmp_path: Path) 
     assert "items" in caught.value.got
     worker.close()
     log.close()
+
+
+def test_a_table_under_two_aliases_is_one_table(log: Log) -> None:
+    """Both find its rows; a duplicate is said once."""
+    world = World.random(7, files=2)
+    world.items = [("a", n, n // 3, float(n)) for n in range(9)]
+    (item,) = world.view.lookups
+    world.view = replace(world.view, lookups=(item, replace(item, alias="other")))
+    world.create(log)
+    world.write_items(log)
+    world.write(log, 0, len(world.messages))
+    worker = JoinWorker(log, world.view, Config(), clock=SettableClock())
+    while worker.step():
+        pass
+    worker.close()
+    found = check(log, world)
+    assert found
+    for p in world.rows:
+        records = [r for r in read_to_end(log, names.joined(world.view.name), p) if kind_of(r) == JOINED]
+        batches = [unpack(r, kind=JOINED, schema=joined_schema(world.view), limits=Limits()) for r in records]
+        for row in [row for batch in batches for row in batch.to_pylist()]:
+            assert (row["other.item_id"], row["other.price"]) == (row["item.item_id"], row["item.price"])
 
 
 def test_a_column_of_the_wrong_scale_rejects_every_row(log: Log) -> None:
