@@ -65,4 +65,4 @@ def decode_chunk(value: bytes | memoryview, tp: TopicPartition) -> Chunk | None:
 
 
 def _digest(length: int, body: bytes | memoryview) -> int:
-    return int(xxhash.xxh3_64_intdigest(body, length & 0xFFFF))
+    return int(xxhash.xxh3_64_intdigest(body, length))

@@ -44,15 +44,16 @@ class MemoryTier:
 
     def put(self, key: Key, value: bytes | memoryview) -> None:
         """Keep a copy if it fits the budget; the least recently used go first."""
-        if len(value) > self._max_bytes:
-            return
+        value = bytes(value)
         with self._lock:
             self._drop(key)
+            if not self._max_bytes or len(value) > self._max_bytes:
+                return
             while self._counters.bytes + len(value) > self._max_bytes:
                 oldest = next(iter(self._values))
                 self._drop(oldest)
                 self._counters.evictions += 1
-            self._values[key] = bytes(value)
+            self._values[key] = value
             self._counters.entries += 1
             self._counters.bytes += len(value)
 

@@ -51,6 +51,13 @@ def test_any_cut_is_noticed() -> None:
     assert decode_chunk(value + b"\x00", TP) is None
 
 
+def test_any_bit_of_the_length_is_noticed_in_large_chunks() -> None:
+    many = [record(offset, b"key", b"x" * 100) for offset in range(3000)]
+    value = encode_chunk(many, 3000)
+    for bit in range(64, 96):
+        assert decode_chunk(_flipped(value, bit), TP) is None
+
+
 def test_junk_is_no_chunk() -> None:
     draw = random.Random(1)
     for length in [0, 1, 8, 11, 12, 13, 100, 5000]:

@@ -94,3 +94,16 @@ class TestOrderInMemory(TierOrder):
     @pytest.fixture
     def make_tier(self) -> MakeTier:
         return MemoryTier
+
+
+def test_views_of_long_items_and_values_too_large_in_memory() -> None:
+    tier, here = MemoryTier(100), Key("t", 0, 0)
+    tier.put(here, memoryview(bytes(160)).cast("q"))
+    assert tier.get(here) is None
+    tier.put(here, b"old")
+    tier.put(here, b"x" * 101)
+    assert tier.get(here) is None
+    assert (tier.counters.entries, tier.counters.bytes) == (0, 0)
+    none = MemoryTier(0)
+    none.put(here, b"")
+    assert none.get(here) is None
