@@ -195,7 +195,3 @@ class Supervisor:
             if pipe in self._selector.get_map():
                 self._selector.unregister(pipe)
         child.ended()
-
-    def pids(self) -> dict[str, int]:
-        """Of running children."""
-        return {name: child.pid for name, child in self._children.items() if child.pid is not None}
