@@ -35,11 +35,13 @@ class Decision:
 
     Args:
         splits: new ones. floor: the new record of ``floor``. raises_W: whether W goes to the partitions.
+        held: which file waits for which other one; passes as files are read, so it is told only if nothing moves.
     """
 
     splits: list[Split]
     floor: Floor
     raises_W: bool
+    held: str = ""
 
 
 @dataclass
@@ -47,7 +49,8 @@ class Listed:
     """What the plan may choose from.
 
     Args:
-        eligible: files that may be begun, in path order. rests: begun files whose next parts are known.
+        eligible: files that may be begun, in the order of choice; at least one more than can be open. rests: begun files whose next
+            parts are known.
         fresh: the folder was listed for this turn. young: a file is too young, was seen for the first time, or not looked into yet.
         unused: names found after a snapshot was closed. changed: number of files that changed after they were planned.
         trouble: why the folder or a file cannot be looked at; empty if all is well.
@@ -88,6 +91,7 @@ class Plan:
         self._rests: dict[str, Split] = {}
         self._open: dict[str, int] = {}
         self._done: set[str] = set()
+        self._unfinished: set[str] = set()
         self._newest = T_MIN
         self.floor = Floor()
         self.calm_turns = 0
@@ -105,6 +109,7 @@ class Plan:
             self._rests[split.file] = split
         if split.id not in self._done:
             self._open.setdefault(split.id, self._bounds(split).bound(T_MIN))
+        self._note(split.file)
 
     def add_progress(self, progress: Progress) -> None:
         """A record of ``progress``."""
@@ -112,6 +117,8 @@ class Plan:
         if progress.done:
             self._done.add(progress.split)
             self._open.pop(progress.split, None)
+            if progress.file in self.files:
+                self._note(progress.file)
         elif (split := self._splits.get(progress.split)) is not None:
             self._open[progress.split] = self._bounds(split).bound(progress.maxseen)
 
@@ -147,8 +154,16 @@ class Plan:
     def _bounds(self, split: Split) -> Bounds:
         return Bounds(split.L, self.feed.disorder if split.judged_by_rows else None, T_END)
 
-    def _finished(self, file: str) -> bool:
-        return file in self.files and file not in self._rests and self._done.issuperset(self.files[file])
+    def _note(self, file: str) -> None:
+        """Keep ``_unfinished``: files that are planned in part, or of which a split is open."""
+        if file not in self._rests and self._done.issuperset(self.files[file]):
+            self._unfinished.discard(file)
+        else:
+            self._unfinished.add(file)
+
+    def lowest(self, candidate: Candidate) -> int:
+        """Lower bound of a file that is not begun; its bound is this or the floor, whichever is newer."""
+        return T_MIN if self.feed.snapshot else self._lower(candidate.plan.ranges[0].lo)
 
     # -- deciding
 
@@ -161,8 +176,8 @@ class Plan:
         """
         snapshot = self.feed.snapshot
         lagged = bool(lag) and not snapshot
-        new, floor, left = self._choose(listed, self._raised_floor(), lagged, now_us)
-        last = self._last | {split.file: split for split in new}
+        new, floor, left, held = self._choose(listed, self._raised_floor(), lagged, now_us)
+        last = self._rests | {split.file: split for split in new}
         rests = [split for split in last.values() if split.next is not None]
         busy = bool(new or self._open or rests or listed.young or listed.trouble or left)
         quiet = listed.fresh and not busy
@@ -185,7 +200,7 @@ class Plan:
             changed_files=listed.changed,
             unused=listed.unused[:10],
         )
-        return Decision(new, record, record.W > self.floor.W)
+        return Decision(new, record, record.W > self.floor.W, "" if new or record.waiting else held)
 
     def _raised_floor(self) -> int:
         """In-order feeds: what was read so far proves that older rows are late."""
@@ -193,9 +208,10 @@ class Plan:
             return max(self.floor.floor, self._newest - self._slack)
         return self.floor.floor
 
-    def _choose(self, listed: Listed, floor: int, lagged: bool, now_us: int) -> tuple[list[Split], int, int]:
-        """(new splits, the floor after them, files that were left)."""
+    def _choose(self, listed: Listed, floor: int, lagged: bool, now_us: int) -> tuple[list[Split], int, int, str]:
+        """(new splits, the floor after them, files that were left, what holds the next one)."""
         new: list[Split] = []
+        held = ""
         turns = [_Turn(candidate, self._last[candidate.file.path]) for candidate in listed.rests]
         turns += [_Turn(candidate, None) for candidate in listed.eligible]
         while turns:
@@ -204,8 +220,10 @@ class Plan:
                 break
             split = self._split(turn, floor, now_us, len(self._splits) + len(new))
             if self._hold(turn, turns, new, floor) + self._config.ahead_us < split.L:
+                held = f"for {self._oldest()} to be read: {split.file} begins too long after it (setting ingest.ahead)"
                 break
             if turn.last is None and not self._in_turn(turn.candidate, listed.eligible):
+                held = f"for {self._oldest()} to be read: {split.file} comes after it (files.order: in_order)"
                 break
             new.append(split)
             if not self.feed.snapshot and split.L < T_END:
@@ -213,7 +231,12 @@ class Plan:
             turn.last, turn.number = split, turn.number + 1
             if turn.number == len(turn.candidate.plan.ranges):
                 turns.remove(turn)
-        return new, floor, len(turns)
+        return new, floor, len(turns), held
+
+    def _oldest(self) -> str:
+        """File of the open split that holds W; without one, of a file that is planned in part."""
+        split_id = min(self._open, key=lambda id: (self._open[id], self._splits[id].seq), default="")
+        return self._splits[split_id].file if split_id else min(self._rests, default="another file")
 
     def _hold(self, turn: _Turn, turns: Sequence[_Turn], new: Sequence[Split], floor: int) -> int:
         """Planning may run ``ahead`` of this: the least bound of what is open, and of begun files between two parts."""
@@ -246,7 +269,7 @@ class Plan:
             return True
         path, lo = candidate.file.path, candidate.plan.ranges[0].lo
         highs = {other.file.path: other.plan.hi for other in eligible if other.file.path < path}
-        highs |= {file: last.hi for file, last in self._last.items() if file < path and not self._finished(file)}
+        highs |= {file: self._last[file].hi for file in self._unfinished if file < path}
         return all(
             lo is not None and high is not None and high - self._slack <= self._lower(lo) for high in highs.values()
         )
@@ -255,7 +278,9 @@ class Plan:
         file, plan, part, last = turn.candidate.file, turn.candidate.plan, turn.range, turn.last
         L = self._bound(turn, floor)
         following = part.next
-        late = self.closed or (part.lo is not None and self._lower(part.lo) < L)
+        # The bound of a file without statistics lies ``disorder`` before its first row: only that row shows that some are late.
+        first = None if part.lo is None else part.lo + (self.feed.disorder if plan.judged_by_rows else 0)
+        late = self.closed or (first is not None and self._lower(first) < L)
         return Split(
             id=f"{file.path}#{int(last.id.rpartition('#')[2]) + 1 if last else 0}",
             seq=seq,

@@ -13,15 +13,11 @@ from dataclasses import replace
 from experiments import names
 from experiments.feed import Feed
 from ingest.contracts import WATERMARK, Config, Downstream
-from ingest.errors import FileRejected
-from ingest.formats.build import format_of
-from ingest.formats.reading import UNREADABLE, Start
-from ingest.plan import Candidate, Decision, Listed, Plan, eligible_files
+from ingest.looking import Looker
+from ingest.plan import Decision, Plan
 from ingest.records import Floor, Progress, Split
-from ingest.sources import Folder, FoundFile, Listing
-from ingest.verdicts import limit_of
 from streams.contracts import Clock, Consumer, Log, Producer, TopicPartition
-from streams.errors import Fenced, HeadraceError, UnknownOutcome, Unreachable
+from streams.errors import Fenced, HeadraceError, UnknownOutcome
 from streams.killpoints import reached
 from streams.packed import control
 from streams.tail import Follower
@@ -32,11 +28,11 @@ SOON_S = 0.2
 STAND_BY_S = 1.0
 """A planner that was fenced leaves the field to the other for so long."""
 
-LOOKS = 64
-"""Files that are looked into in one turn."""
+LISTING_SHARE = 10
+"""The time between two listings is at least so many times what a listing takes, unless the next one is all that is waited for."""
 
 SAY_AGAIN_S = 10.0
-"""Between two records that differ only in how far a group is behind."""
+"""Between two records that differ only in how far a group is behind; and how long files hold each other up before it is said."""
 
 
 class Planner:
@@ -146,7 +142,10 @@ class Planner:
         )
         if fresh:
             settled = lead.plan.calm_turns >= 2
-            self._next_listing_s = now_s + (self._config.listing_s if settled else min(SOON_S, self._config.listing_s))
+            pause_s = self._config.listing_s if settled else min(SOON_S, self._config.listing_s)
+            urgent = not (settled or self._looker.more or lead.plan.open_splits() or decision.splits)
+            share = 1 if urgent else LISTING_SHARE
+            self._next_listing_s = now_s + max(pause_s, (1 + share) * self._looker.listing_s)
         return lead.write(decision)
 
     def _lag(self) -> str:
@@ -167,116 +166,6 @@ class Planner:
         return f"for group {worst[0]}: it is {_size(worst[1])} behind, the limit is {_size(limit)} (setting ingest.max_lag)"
 
 
-class Looker:
-    """Lists the folder of a feed and looks into its files."""
-
-    def __init__(self, feed: Feed, folder: str, config: Config, clock: Clock) -> None:
-        self._feed, self._config, self._clock = feed, config, clock
-        self._folder = Folder(folder, feed.files.match)
-        self._format = format_of(feed, config)
-        self._looked: dict[tuple[FoundFile, int], Candidate] = {}
-        self._known: frozenset[str] = frozenset()
-        self._listing = Listing([])
-        self._eligible: list[FoundFile] = []
-        self._young = False
-        self._trouble = ""
-        self.more = False
-        """Whether there are files that no turn looked into yet."""
-
-    @property
-    def skipped(self) -> list[str]:
-        """Names of markers, checksums and unfinished copies of the last listing."""
-        return self._listing.skipped
-
-    @property
-    def unmatched(self) -> list[str]:
-        """Names of the last listing that do not match."""
-        return self._listing.unmatched
-
-    def forget(self) -> None:
-        """Begin anew: nothing was listed yet."""
-        self._known, self._eligible, self._young, self.more = frozenset(), [], True, False
-
-    def look(self, plan: Plan, *, fresh: bool) -> Listed:
-        """List if ``fresh``, and look into some files."""
-        if fresh:
-            try:
-                self._list(plan)
-            except Unreachable as error:
-                return Listed(fresh=True, trouble=str(error))
-        trouble = self._trouble
-        listed = Listed(fresh=fresh, young=self._young, changed=plan.changed(self._listing.files))
-        if self._feed.snapshot and plan.closed:
-            listed.unused = [file.path for file in self._listing.files if file.path not in plan.files]
-            return listed
-        self.more, looks = False, LOOKS
-        for file, fp, start in plan.rests():
-            rest, text = self._candidate(file, start, fp)
-            listed.rests += [rest] if rest else []
-            trouble = trouble or text
-        left = [file for file in self._eligible if file.path not in plan.files]
-        wanted = left[: 2 * self._config.open_splits] if plan.in_order else left
-        for file in wanted:
-            looks -= (file, 0) not in self._looked
-            if looks < 0:
-                self.more = True
-                break
-            candidate, text = self._candidate(file, Start(), "")
-            trouble = trouble or text
-            if candidate is None and plan.in_order:
-                break
-            listed.eligible += [candidate] if candidate else []
-        if not plan.in_order and (self.more or len(listed.eligible) < len(left)):
-            listed.eligible = []  # the choice is by bound, over all of them
-        listed.young |= self.more or len(listed.eligible) < len(left)
-        listed.trouble = trouble
-        return listed
-
-    def _list(self, plan: Plan) -> None:
-        found = self._listing = self._folder.list()
-        settle = self._folder.settle_us if self._feed.settle is None else self._feed.settle
-        self._eligible, self._young = eligible_files(
-            found.files, plan.files, self._known, in_order=plan.in_order, young_after_us=self._clock.wall_us() - settle
-        )
-        self._known = frozenset(file.path for file in found.files)
-        needed = {(file, 0) for file in self._eligible} | {(file, start.begin) for file, _, start in plan.rests()}
-        self._looked = {key: value for key, value in self._looked.items() if key in needed}
-        self._trouble = ""
-        if found.missing:
-            self._trouble = f"for the folder {self._folder.url}: it is not there; make it, or correct files.url"
-        elif not found.files and not plan.files and found.unmatched:
-            self._young = True
-            self._trouble = (
-                f"for files: {len(found.unmatched)} lie in {self._folder.url} (such as {found.unmatched[0]}), none matches "
-                f"files.match {self._feed.files.match!r} (**/* would match in all folders below)"
-            )
-
-    def _candidate(self, file: FoundFile, start: Start, fp: str) -> tuple[Candidate | None, str]:
-        """A file looked into once, while it stays as it is; without one: why it cannot be opened now."""
-        key = (file, start.begin)
-        if key in self._looked:
-            return self._looked[key], ""
-        limit = limit_of(self._clock.wall_us(), self._feed.max_future)
-        try:
-            if fp and (now := self._folder.stat(file.path)) != file:
-                if now is None and not self._folder.reachable():
-                    return None, f"for the folder {self._folder.url}: it is not there"
-                raise FileRejected("file-changed", "changed since it was planned")
-            fp = fp or self._folder.fingerprint(file)
-            found = self._format.plan(self._folder, file, start, limit)
-        except FileRejected:
-            found = UNREADABLE  # the reader finds the same, rejects the file, and it is counted
-            if start.begin:
-                part = replace(UNREADABLE.ranges[0], begin=start.begin, first_row=start.row, first_line=start.line)
-                found = replace(UNREADABLE, ranges=(part,))
-        except FileNotFoundError:
-            return None, "" if not fp else f"for {file.path}: it is gone"
-        except OSError as error:
-            return None, f"for {file.path}: {error}"
-        self._looked[key] = Candidate(file, found, fp)
-        return self._looked[key], ""
-
-
 def _size(count: int) -> str:
     return f"{count >> 20} MiB" if count >> 20 else f"{count} bytes"
 
@@ -286,6 +175,7 @@ class Lead:
 
     def __init__(self, log: Log, feed: Feed, config: Config, clock: Clock) -> None:
         self._feed, self._clock, self._said_s = feed, clock, 0.0
+        self._moved_s = clock.monotonic_s()
         self._producer: Producer = log.producer(f"plan.{feed.feed}")  # Step P1: fences the one before
         reached("ingest.P1")
         self.plan = Plan(feed, config)
@@ -308,11 +198,15 @@ class Lead:
         records = self._progress.new()
         for record in records:
             self.plan.add_progress(Progress.decode(record))
+        if records:
+            self._moved_s = self._clock.monotonic_s()
         return bool(records)
 
     def write(self, decision: Decision) -> bool:
         """One transaction with the splits, the floor and W (P5); nothing if nothing changed."""
         floor = decision.floor
+        if decision.held and self._clock.monotonic_s() >= self._moved_s + SAY_AGAIN_S:
+            floor = replace(floor, waiting=decision.held)
         if not decision.splits and self._is_old(floor):
             return False
         producer = self._producer

@@ -129,7 +129,9 @@ class Folder:
 
 def is_marker(path: str) -> bool:
     """Whether a name is a marker, a checksum or an unfinished copy: any part starting with _ or ., or a telling end."""
-    return any(part.startswith(SKIPPED_STARTS) for part in path.split("/")) or path.endswith(SKIPPED_ENDS)
+    return (
+        path.startswith(SKIPPED_STARTS) or path.endswith(SKIPPED_ENDS) or any(f"/{c}" in path for c in SKIPPED_STARTS)
+    )
 
 
 def _resolve(url: str) -> tuple[pafs.FileSystem, str]:

@@ -13,9 +13,9 @@ from tests.ingest.test_kills import World, ended
 
 @pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
-    world = World(tmp_path, files=3, rows=400)
+    world = World(tmp_path, files=3, rows=800)
     before = sorted(os.listdir(tmp_path / "in"))
-    for number in range(8):
+    for number in range(20):
         process = world.start(11)
         assert process.stdout is not None
         process.stdout.readline()

@@ -238,6 +238,29 @@ def test_planning_stops_while_a_group_is_behind(log: Log, tmp_path: Path) -> Non
     ingest.close()
 
 
+def test_files_that_hold_each_other_up_are_told_once_nothing_moves(log: Log, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    in_order_files(folder, 2)
+    feed = feed_of(folder, COLUMNS, files={"url": str(folder), "order": "in_order"})
+    ingest = Ingest(log, feed, SMALL)
+    status = FeedStatus(log, "f")
+    said = []
+    for _ in range(8):
+        ingest.workers[0].step()  # the planner; nobody reads
+        ingest.clock.advance(3.0)
+        report = status.refresh()
+        assert report is not None
+        said.append(report.waiting)
+    assert said[0] == ""
+    assert "(files.order: in_order)" in said[-1]
+    ingest.finish()
+    report = status.refresh()
+    assert report is not None
+    assert (report.waiting, report.closed) == ("", True)
+    status.close()
+    ingest.close()
+
+
 def test_a_clock_that_goes_back_changes_nothing(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     files = in_order_files(folder, 2)

@@ -134,6 +134,32 @@ def test_in_order_without_bounds_is_one_file_at_a_time() -> None:
         case.read(f"{file}#0", 6 * S)
 
 
+def test_what_holds_planning_is_told() -> None:
+    case = Case(in_order())
+    case.add(candidate("a", None), candidate("b", 5 * S))
+    assert case.turn().held == ""
+    assert case.turn().held == "for a to be read: b comes after it (files.order: in_order)"
+    case.read("a#0", 6 * S)
+    assert case.turn().held == ""
+    far = Case(feed(), ahead_us=10 * S)
+    far.add(candidate("a", 10 * S), candidate("b", 30 * S))
+    assert far.turn().held == ""
+    assert far.turn().held == "for a to be read: b begins too long after it (setting ingest.ahead)"
+    assert far.turn(lag="for group g").held == ""
+
+
+def test_a_file_is_late_only_if_its_first_row_is() -> None:
+    """Without statistics the bound lies ``disorder`` before the first row, and rows that old need not be there."""
+    case = Case(feed(disorder="10s", file_disorder="0s"))
+    case.add(candidate("a", 40 * S))
+    case.turn()
+    for path, lo, late in [("b", 32 * S, False), ("c", 30 * S, False), ("d", 29 * S, True)]:
+        found = candidate(path, lo)
+        case.add(replace(found, plan=replace(found.plan, judged_by_rows=True)))
+        (split,) = case.turn().splits
+        assert (split.L, split.late) == (40 * S, late)
+
+
 def test_unknown_and_garbage_bounds_hold_no_more_than_min_time() -> None:
     case = Case(feed(min_time="2000-01-01"))
     case.add(candidate("a", None), candidate("b", 5 * S))
