@@ -1,7 +1,8 @@
 """Anonymous memory (RssAnon + RssShmem) of each role while one large file passes through the whole tree.
 
 The file is parquet (`benchmarks/synthetic.py`), by default 2 GB; ``HEADRACE_BENCH_MB`` sets another size. Growth compares the
-largest figure of the last tenth of the file with that around its first quarter.
+largest figure of the last tenth of the file with that around its first quarter. The trainer's figures are without its tables,
+which are counted apart: they are the mappings that were made for them (``trainer/tables/reserved.py``), as the kernel sees them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,17 @@ def write_project(root: Path, megabytes: int) -> int:
     return rows
 
 
+def tables_mb(pid: int) -> float:
+    """What is touched of the mappings without reserve that want huge pages: embedding tables, and nothing else."""
+    total = anonymous = 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if line.startswith("Anonymous:"):
+            anonymous = int(line.split()[1])
+        elif line.startswith("VmFlags:") and {"nr", "hg"} <= set(line.split()[1:]):
+            total += anonymous
+    return total / 1024
+
+
 def anonymous_mb(pid: int) -> float:
     """RssAnon + RssShmem of a process."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
@@ -69,7 +81,7 @@ def role_of(process: psutil.Process) -> str:
 
 
 def watch(root: Path) -> dict[str, list[tuple[float, float]]]:
-    """(seconds, MB) of each role until the run ends."""
+    """(seconds, MB) of each role, and of the trainer's tables, until the run ends."""
     command = [sys.executable, "-m", "headrace", "-C", str(root)]
     subprocess.run([*command, "publish", str(root / "experiments/big.yaml")], check=True, capture_output=True)
     seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -82,7 +94,9 @@ def watch(root: Path) -> dict[str, list[tuple[float, float]]]:
             for child in psutil.Process(process.pid).children(recursive=True):
                 try:
                     if role := role_of(child):
-                        seen[role].append((time.monotonic() - begin, anonymous_mb(child.pid)))
+                        at_s, tables = time.monotonic() - begin, tables_mb(child.pid) if role == "train" else 0.0
+                        seen[role].append((at_s, anonymous_mb(child.pid) - tables))
+                        seen[f"{role} tables"].append((at_s, tables))
                 except (psutil.NoSuchProcess, FileNotFoundError, KeyError):
                     continue
             time.sleep(0.25)
@@ -115,4 +129,5 @@ def run() -> dict[str, object]:
             f"{role}_limit_mb": limit,
             f"{role}_growth": round(growth(seen[role]), 3),
         }
+    figures["train_tables_mb"] = round(max(mb for _, mb in seen["train tables"]))
     return figures

@@ -55,6 +55,7 @@ class Config:
         poll_bytes: read at once, and not before what was read is out as far as it can go.
         transaction_bytes, transaction_messages: cap of one transaction's output. Dead letters and side rows have caps of their
             own, so a feed whose every row is rejected goes on in small transactions too.
+        settle_rows: rows that a partition joins at once: so many are in memory a second time, however far W moves.
         side_table_bytes: side tables of a view together, in memory.
         idle_commit_s: positions are committed at least that often when they moved.
         joined_compression, batch_compression: of the messages. ``none`` is the fastest where the log is a local disk.
@@ -67,6 +68,7 @@ class Config:
     poll_bytes: int = 16 * 1024 * 1024
     transaction_bytes: int = 32 * 1024 * 1024
     transaction_messages: int = 1024
+    settle_rows: int = 65_536
     side_table_bytes: int = 256 * 1024 * 1024
     idle_commit_s: float = 1.0
     joined_compression: Compression = "none"

@@ -83,11 +83,12 @@ class EmbeddingTable(Protocol):
     def apply(self, slots_V: Int64, grads_VD: Float32) -> None:
         """One optimizer step on distinct slots; gradients are finite (checked by the caller)."""
 
-    def export(self) -> pa.Table:
-        """All rows sorted by (logical name, signed id): ``logical`` dictionary<string>, ``id`` int64, ``weights``
-        fixed_size_list<float32, D>, ``state`` fixed_size_list<float32, S>, ``count`` uint32, ``last_seen`` int64."""
+    def export(self) -> pa.RecordBatchReader:
+        """All rows sorted by (logical name, signed id), copied piece by piece as they are read: read them before the table
+        changes. ``logical`` dictionary<string>, ``id`` int64, ``weights`` fixed_size_list<float32, D>, ``state``
+        fixed_size_list<float32, S>, ``count`` uint32, ``last_seen`` int64."""
 
-    def load(self, rows: pa.Table) -> None:
+    def load(self, rows: pa.RecordBatchReader) -> None:
         """Fill an empty table from ``export``. Raises ``SchemaMismatch`` if it does not fit."""
 
 
@@ -160,15 +161,16 @@ class Tally:
 class TrainerState:
     """Everything a checkpoint holds besides score files: one instant.
 
-    ``tables`` by physical table; ``dense`` by parameter; ``optimizer`` by parameter and slot (``exp_avg``, ``exp_avg_sq``
-    float32 of the parameter's shape; ``step`` int64 without dimensions). ``step`` counts all steps, skipped ones too.
+    ``tables`` by physical table, each to be read once; ``dense`` by parameter; ``optimizer`` by parameter and slot
+    (``exp_avg``, ``exp_avg_sq`` float32 of the parameter's shape; ``step`` int64 without dimensions). ``step`` counts all
+    steps, skipped ones too.
     """
 
     step: int
     at: Step | None
     positions: Sequence[PartitionPosition]
     tally: Tally
-    tables: Mapping[str, pa.Table]
+    tables: Mapping[str, pa.RecordBatchReader]
     dense: Mapping[str, Float32]
     optimizer: Mapping[str, Mapping[str, npt.NDArray[np.generic]]]
     rng: bytes

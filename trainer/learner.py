@@ -89,8 +89,8 @@ class Learner:
             self.dense.apply(min(1.0, len(labels_B) / self._nominal_rows))
         return Outcome(labels_B, scores_B, times_B, fault)
 
-    def export(self) -> dict[str, pa.Table]:
-        """All rows of all tables, by physical table."""
+    def export(self) -> dict[str, pa.RecordBatchReader]:
+        """All rows of all tables, by physical table; to be read before the next step."""
         return {name: table.export() for name, table in self.tables.items()}
 
     def rng(self) -> bytes:
@@ -170,7 +170,7 @@ def _usable(grads: Float32) -> bool:
 
 
 def state_of(learner: Learner) -> Mapping[str, object]:
-    """The model's part of a ``TrainerState``, copied at this moment."""
+    """The model's part of a ``TrainerState``, of this moment: to be read before the next step."""
     return {
         "tables": learner.export(),
         "dense": learner.dense.parameters(),

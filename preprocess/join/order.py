@@ -25,17 +25,18 @@ class RowKey(NamedTuple):
 
 
 SPARSE = 8
-"""A run of rows is a view of its message; if it is less than this part of it, it is copied, so that a few rows pin no message."""
+"""Rows are views of their message; if they are less than this part of it, they are copied, so that a few rows pin no message."""
 
 BEFORE_ALL = RowKey(-(2**62), "", -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one raw message (one file), rows rising.
+    """Rows of one raw message (one file), in order (see ``chunk_of``).
 
     Args:
         columns: declared columns of the sample. times_N, rows_N: int64. file: relative path. offset: of the message.
+        pinned: rows of the memory that these rows keep.
     """
 
     columns: pa.RecordBatch
@@ -43,36 +44,42 @@ class Chunk:
     rows_N: Int64
     file: str
     offset: int
+    pinned: int
 
     @property
     def first_us(self) -> int:
         """Smallest time."""
-        return int(self.times_N.min())
+        return int(self.times_N[0])
 
-    def select(self, keep_N: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk | None:
-        """The rows where ``keep_N``; ``None`` if there is none."""
-        kept = int(np.count_nonzero(keep_N))
-        if kept == len(keep_N):
-            return self if kept else None
-        if not kept:
+    def part(self, start: int, stop: int) -> Chunk | None:
+        """Rows [start, stop): a view, or a copy of few rows; ``None`` if there is none."""
+        rows = stop - start
+        if rows == len(self.times_N):
+            return self if rows else None
+        if rows <= 0:
             return None
-        first = int(keep_N.argmax())
-        run = slice(first, first + kept)
-        if keep_N[run].all() and kept * SPARSE > len(keep_N):
-            return Chunk(self.columns.slice(first, kept), self.times_N[run], self.rows_N[run], self.file, self.offset)
-        return Chunk(
-            self.columns.filter(pa.array(keep_N)), self.times_N[keep_N], self.rows_N[keep_N], self.file, self.offset
-        )
+        columns, times, numbers = self.columns.slice(start, rows), self.times_N[start:stop], self.rows_N[start:stop]
+        if rows * SPARSE > self.pinned:
+            return Chunk(columns, times, numbers, self.file, self.offset, self.pinned)
+        columns = columns.take(pa.array(np.arange(rows)))
+        return Chunk(columns, times.copy(), numbers.copy(), self.file, self.offset, rows)
 
     def after(self, key: RowKey) -> Chunk | None:
         """The rows that come after ``key`` in the order."""
+        start, stop = (int(np.searchsorted(self.times_N, key.time_us, side)) for side in ("left", "right"))
         if self.file < key.file:
-            keep = self.times_N > key.time_us
-        elif self.file > key.file:
-            keep = self.times_N >= key.time_us
-        else:
-            keep = (self.times_N > key.time_us) | ((self.times_N == key.time_us) & (self.rows_N > key.row))
-        return self.select(keep)
+            start = stop
+        elif self.file == key.file:
+            start += int(np.searchsorted(self.rows_N[start:stop], key.row, "right"))
+        return self.part(start, len(self.times_N))
+
+
+def chunk_of(columns: pa.RecordBatch, times_N: Int64, rows_N: Int64, file: str, offset: int) -> Chunk:
+    """Rows of a message, whose row numbers rise, put in order of time. Views, unless they have to be sorted."""
+    if len(times_N) and not (times_N[1:] >= times_N[:-1]).all():
+        order = np.argsort(times_N, kind="stable")
+        columns, times_N, rows_N = columns.take(pa.array(order)), times_N[order], rows_N[order]
+    return Chunk(columns, times_N, rows_N, file, offset, len(times_N))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +111,30 @@ def split_final(chunks: Sequence[Chunk], W: int) -> tuple[list[Chunk], list[Chun
         if chunk.first_us >= W:
             pending.append(chunk)
             continue
-        below = chunk.times_N < W
-        final += [part] if (part := chunk.select(below)) else []
-        pending += [part] if (part := chunk.select(~below)) else []
+        end, rows = int(np.searchsorted(chunk.times_N, W)), len(chunk.times_N)
+        final += [part] if (part := chunk.part(0, end)) else []
+        pending += [part] if (part := chunk.part(end, rows)) else []
     return final, pending
+
+
+def bounds_up_to(chunks: Sequence[Chunk], W: int, rows: int) -> list[int]:
+    """Rising times, the last one W, such that about ``rows`` of the rows below W lie between one and the next (more only where
+    more have the same time)."""
+    times = [chunk.times_N[: int(np.searchsorted(chunk.times_N, W))] for chunk in chunks]
+    total = sum(map(len, times))
+    if total <= rows:
+        return [W]
+    at = list(range(rows, total, rows))
+    found = np.unique(np.partition(np.concatenate(times), at)[at])
+    return [int(time) for time in found if time < W and time > min(int(t[0]) for t in times if len(t))] + [W]
 
 
 def in_order(chunks: Sequence[Chunk]) -> Ordered:
     """Rows of at least one chunk, sorted. New memory, or views of the chunks where they are in order already; the bytes under
     nulls are zeros whatever came in.
 
-    Chunks are put in (file, first row) order first, so one stable sort by time gives the whole order.
+    Chunks of one file have rows between other limits, so with the chunks in (file, any row) order one stable sort by time gives
+    the whole order.
     """
     chunks = sorted(chunks, key=lambda chunk: (chunk.file, int(chunk.rows_N[0])))
     files = tuple(sorted({chunk.file for chunk in chunks}))

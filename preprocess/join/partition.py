@@ -8,6 +8,7 @@ Dead letters have a frontier of their own, ``G``.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from ingest.contracts import T_MIN
 from preprocess.contracts import FILE_COLUMN, ROW_COLUMN, Int64, joined_schema
 from preprocess.join.cuts import ends_of_messages
 from preprocess.join.lookups import LookupIndex
-from preprocess.join.order import BEFORE_ALL, Chunk, Ordered, RowKey, in_order, split_final
+from preprocess.join.order import BEFORE_ALL, Chunk, Ordered, RowKey, bounds_up_to, in_order, split_final
 from preprocess.join.rejected import NONE, Rejected, label_rows
 from streams.contracts import Position
 
@@ -102,7 +103,7 @@ class Emission:
         first: number k of the first message. messages: rows of each; spans: (first, last) raw offset of each.
         letters: rejected rows, in order. F, G: up to which rows, and up to which rejected
             rows, are out after it (no rejected row lies above G and not above F).
-        V: new bound, ``None`` if it does not rise. more: whether a cap stopped it.
+        V: new bound, ``None`` if it does not rise. capped: whether a cap stopped it. more: whether there is more to put out.
     """
 
     first: int
@@ -112,6 +113,7 @@ class Emission:
     F: RowKey
     G: RowKey
     V: int | None
+    capped: bool
     more: bool
     rest: Held = field(repr=False)
     rest_letters: Rejected = field(repr=False)
@@ -136,11 +138,12 @@ class PartitionState:
         self._chunks: list[Chunk] = []
         self._rejected, self._held = NONE, NOTHING
         self.W, self._settled_W = T_MIN, T_MIN
+        self._bounds: deque[int] = deque()
         self.F, self.G, self.V, self.k = BEFORE_ALL, BEFORE_ALL, T_MIN, 0
         self.rows_out, self.rows_rejected, self.side = 0, 0, 0
         self.needed = committed.offset if committed else 0
         self.saved_pos, self._saved_W = self.needed, T_MIN
-        self.more = False
+        self.capped = self.more = False
         if committed and committed.metadata:
             self._restore(json.loads(committed.metadata))
         self.pos = self.needed
@@ -184,10 +187,15 @@ class PartitionState:
         if self.ready:
             self.W = max(self.W, self._saved_W)
 
-    def settle(self) -> None:
-        """Move rows that are final into the held sequence: sorted, looked up, labelled."""
-        self._settled_W = self.W
-        final, self._chunks = split_final(self._chunks, self.W)
+    def settle(self, rows: int) -> None:
+        """Move rows that are final into the held sequence: sorted, looked up, labelled. About ``rows`` at a time, in order, and not
+        before those that can go have gone."""
+        if self.capped:
+            return
+        if not self._bounds:
+            self._bounds.extend(bounds_up_to(self._chunks, self.W, rows))
+        self._settled_W = self._bounds.popleft()
+        final, self._chunks = split_final(self._chunks, self._settled_W)
         if not final:
             return
         joined, rejected = self._join(in_order(final))
@@ -207,10 +215,10 @@ class PartitionState:
         G = max(self.G, letters.key_at(len(letters) - 1) if len(left) else barrier)
         messages: list[pa.RecordBatch] = []
         spans: list[tuple[int, int]] = []
-        start, most_rows, more = 0, caps.bytes / max(1.0, held.row_bytes), len(left) > 0
+        start, most_rows, capped = 0, caps.bytes / max(1.0, held.row_bytes), len(left) > 0
         for end in ends_of_messages(held.times_N, self._view.sample.cuts, W).tolist():
             if len(messages) >= caps.messages or start >= most_rows or (len(left) and held.key_at(end - 1) > barrier):
-                more = True
+                capped = True
                 break
             offsets = held.offsets_N[start:end]
             messages.append(held.rows(start, end))
@@ -222,7 +230,8 @@ class PartitionState:
         if bound > F.time_us:
             F = RowKey(bound, "", -1)
         V = F.time_us if F.time_us > self.V else None
-        return Emission(self.k, messages, spans, letters, F, G, V, more, rest, left)
+        more = capped or bool(self._bounds)
+        return Emission(self.k, messages, spans, letters, F, G, V, capped, more, rest, left)
 
     def position_after(self, emission: Emission) -> Position:
         """What to commit with an emission."""
@@ -253,7 +262,7 @@ class PartitionState:
         self.k += len(emission.messages)
         self.rows_out += sum(message.num_rows for message in emission.messages)
         self.rows_rejected += len(emission.letters)
-        self.more = emission.more
+        self.capped, self.more = emission.capped, emission.more
         self.saved_pos = self.pos
 
     def _needed_after(self, emission: Emission) -> int:

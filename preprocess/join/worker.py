@@ -16,7 +16,7 @@ from ingest.contracts import ROW_COLUMN as RAW_ROW
 from ingest.contracts import ROWS, TIME_COLUMN, WATERMARK, raw_schema
 from preprocess.contracts import FRONTIER, JOINED, Config
 from preprocess.join.lookups import DUPLICATE, SideTables
-from preprocess.join.order import Chunk
+from preprocess.join.order import Chunk, chunk_of
 from preprocess.join.partition import Caps, Emission, PartitionState
 from preprocess.join.rejected import STAGE
 from streams.contracts import Clock, Consumer, Log, Producer, Record, TopicPartition
@@ -212,7 +212,7 @@ class JoinWorker:
                 do="The message goes to the dead letters; see `headrace status` for the count.",
             )
         columns = batch.select(list(self._view.sample.columns))
-        return Chunk(columns, times.to_numpy(), rows.to_numpy(), file, record.offset)
+        return chunk_of(columns, times.to_numpy(), rows.to_numpy(), file, record.offset)
 
     # -- writing
 
@@ -259,8 +259,7 @@ class JoinWorker:
         caps = Caps(max(1, messages), max(1, size), max(1, LETTERS // share))
         out = {}
         for tp, state in ready.items():
-            if not state.more:
-                state.settle()
+            state.settle(config.settle_rows)
             out[tp] = state.emit(caps)
         return out
 

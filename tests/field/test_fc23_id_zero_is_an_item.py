@@ -22,5 +22,5 @@ def test_a_real_zero_moves_and_empty_lists_touch_nothing() -> None:
         assert (pooled[0][1] == 0).all()
         assert (pooled[1] == 0).all()
     assert table.rows == 1
-    moved = table.export()["weights"].combine_chunks().flatten().to_numpy()
+    moved = table.export().read_all()["weights"].combine_chunks().flatten().to_numpy()
     assert (moved < start - 0.1).all()

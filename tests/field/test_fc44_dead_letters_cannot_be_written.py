@@ -18,7 +18,7 @@ from streams.tail import read_to_end
 from tests.preprocess.join.test_worker import check
 from tests.preprocess.join.world import World, joined_of
 
-SMALL = Config(transaction_messages=2, poll_bytes=700)
+SMALL = Config(transaction_messages=2, poll_bytes=700, settle_rows=3)
 
 
 def worker_of(log: Log, world: World) -> JoinWorker:

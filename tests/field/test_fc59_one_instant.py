@@ -43,7 +43,7 @@ def test_every_checkpoint_is_the_state_of_its_step(world: World, tmp_path: Path)
         assert manifest.partitions == tuple(session.source.positions)
         for table in layout_of(world.version.experiment).tables:
             saved = pa.ipc.open_file(path / "tables" / f"{table.name}.arrow").read_all()
-            live = session.learner.tables[table.name].export()
+            live = session.learner.tables[table.name].export().read_all()
             assert saved.to_pylist() == live.to_pylist()
             assert saved.num_rows == manifest.tables[table.name]
             assert {len(state) for state in saved["state"].to_pylist()} == {1}

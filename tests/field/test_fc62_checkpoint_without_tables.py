@@ -34,7 +34,7 @@ def test_all_rows_come_back_in_a_new_process(world: World) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.trainer.stream import World, version\n"
         "t = World(Path(sys.argv[1]), version(), settings={'keep': 1}).trainer(); s = t._open()\n"
-        "import json; print(json.dumps({name: table.export().to_pylist() for name, table in s.learner.tables.items()}))"
+        "import json; print(json.dumps({name: table.export().read_all().to_pylist() for name, table in s.learner.tables.items()}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(world.path)], capture_output=True, text=True, cwd=Path(__file__).parents[2]

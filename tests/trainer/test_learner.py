@@ -28,7 +28,8 @@ def batch(seed: int, rows: int = 4) -> LocalBatch:
 
 def weights(of: Learner) -> dict[str, np.ndarray]:
     out = {}
-    for name, table in of.export().items():
+    for name, rows in of.export().items():
+        table = rows.read_all()
         column = table["weights"].combine_chunks()
         out[name] = column.flatten().to_numpy().reshape(table.num_rows, -1)
     return out
@@ -40,7 +41,7 @@ def test_two_halves_are_one_batch() -> None:
     one = learner()
     one.train([left, right])
     expected, _ = torch_step([left, right])
-    got = {name: one.export()[name].to_pylist() for name in one.tables}
+    got = {name: one.export()[name].read_all().to_pylist() for name in one.tables}
     for name, rows in got.items():
         for row in rows:
             key = (name, row["logical"], row["id"])
@@ -56,7 +57,7 @@ def torch_step(parts: list[LocalBatch]) -> tuple[dict[tuple[str, str, int], np.n
         for part in parts:
             ids = part.tables[table.name]
             rows.find_or_insert(ids.logical_U, ids.ids_U, 0)
-        for row in rows.export().to_pylist():
+        for row in rows.export().read_all().to_pylist():
             key = (table.name, row["logical"], row["id"])
             leaves[key] = torch.tensor(row["weights"], requires_grad=True)
     embeddings = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,12 @@ def model_digest(
     """sha256, 64 hex digits.
 
     Args:
-        tables: by physical table, as ``EmbeddingTable.export`` gives them: sorted by (logical name, signed id).
+        tables: by physical table, the rows of ``EmbeddingTable.export``: sorted by (logical name, signed id).
         dense: float32 by parameter. optimizer: by parameter and slot.
     """
     digest = hashlib.sha256()
-    logical = [(name, table) for table in tables.values() for name in _names(table)]
-    for name, table in sorted(logical, key=lambda item: item[0]):
-        rows = table.filter(pc.equal(table["logical"].cast(pa.string()), name))
+    logical = [item for table in tables.values() for item in _logical_tables(table)]
+    for _, rows in sorted(logical, key=lambda item: item[0]):
         for start in range(0, rows.num_rows, _CHUNK_ROWS):
             digest.update(_row_bytes(rows.slice(start, _CHUNK_ROWS)))
     for _, value in sorted(dense.items()):
@@ -42,8 +41,13 @@ def model_digest(
     return digest.hexdigest()
 
 
-def _names(table: pa.Table) -> list[str]:
-    return sorted(pc.unique(table["logical"]).cast(pa.string()).to_pylist())
+def _logical_tables(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Name and rows (a view) of each logical table."""
+    counts = pc.value_counts(table["logical"])
+    start = 0
+    for name, rows in sorted(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)):
+        yield name, table.slice(start, rows)
+        start += rows
 
 
 def _row_bytes(rows: pa.Table) -> bytes:

@@ -123,7 +123,7 @@ def read_state(found: Found, layout: BatchLayout) -> TrainerState:
         at=manifest.at,
         positions=manifest.partitions,
         tally=manifest.tally,
-        tables=tables,
+        tables={name: rows.to_reader() for name, rows in tables.items()},
         dense=dense,
         optimizer=optimizer,
         rng=(path / RNG).read_bytes(),

@@ -57,7 +57,6 @@ def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync
     Raises ``Exhausted`` where the disk is full, ``NonFinite`` if the state holds values that are not finite; the older
     checkpoints are as before.
     """
-    check_finite(state)
     final = folder / f"{state.step:012d}"
     new = folder / f"{TEMPORARY}{final.name}"
     clean(folder)
@@ -68,7 +67,8 @@ def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync
             new.mkdir()
             reached("checkpoint.1")
             # Step 2: all files but the manifest, synced.
-            _write_state(new, state)
+            tables = _write_state(new, state)
+            check_finite(state, tables)
             chunks = scores.write(new)
             files = _sync_files(new, about.files)
             reached("checkpoint.2")
@@ -76,7 +76,7 @@ def save(folder: Path, state: TrainerState, scores: ScoreLog, about: About, sync
             sync()
             reached("checkpoint.3")
             # Step 4: the manifest, synced, last of all files.
-            manifest = _manifest(state, about, chunks, files)
+            manifest = _manifest(state, tables, about, chunks, files)
             _write_synced(new / NAME, to_bytes(manifest))
             sync_folder(new)
             reached("checkpoint.4")
@@ -118,12 +118,12 @@ def reject(checkpoint: Path) -> Path:
     return target
 
 
-def check_finite(state: TrainerState) -> None:
+def check_finite(state: TrainerState, tables: Mapping[str, pa.Table]) -> None:
     """Raises ``NonFinite`` if a weight, an optimizer state or a dense parameter is not finite."""
     arrays: dict[str, Any] = {f"dense parameter {name}": value for name, value in state.dense.items()}
     for name, slots in state.optimizer.items():
         arrays |= {f"{slot} of {name}": value for slot, value in slots.items()}
-    for name, table in state.tables.items():
+    for name, table in tables.items():
         for column in ("weights", "state"):
             for number, part in enumerate(table[column].chunks):
                 arrays[f"{column} of table {name}, part {number}"] = part.flatten().to_numpy()
@@ -137,18 +137,22 @@ def check_finite(state: TrainerState) -> None:
             )
 
 
-def _write_state(new: Path, state: TrainerState) -> None:
+def _write_state(new: Path, state: TrainerState) -> dict[str, pa.Table]:
+    """The tables that were written, as views into the mapped files."""
     (new / TABLES).mkdir()
-    for name, table in state.tables.items():
-        with (
-            pa.OSFile(str(new / TABLES / f"{name}.arrow"), "wb") as sink,
-            pa.ipc.new_file(sink, table.schema) as writer,
-        ):
-            writer.write_table(table)
+    tables = {}
+    for name, rows in state.tables.items():
+        path = str(new / TABLES / f"{name}.arrow")
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            for piece in rows:
+                writer.write_batch(piece)
+        with pa.memory_map(path) as source:
+            tables[name] = pa.ipc.open_file(source).read_all()
     save_file(dict(state.dense), new / DENSE)
     flat = {f"{name}/{slot}": value for name, slots in state.optimizer.items() for slot, value in slots.items()}
     save_file(flat, new / OPTIMIZER)  # type: ignore[arg-type]
     (new / RNG).write_bytes(state.rng)
+    return tables
 
 
 def _sync_files(new: Path, known: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
@@ -169,7 +173,13 @@ def _sync_files(new: Path, known: Mapping[str, FileEntry]) -> dict[str, FileEntr
     return entries
 
 
-def _manifest(state: TrainerState, about: About, chunks: tuple[Any, ...], files: Mapping[str, FileEntry]) -> Manifest:
+def _manifest(
+    state: TrainerState,
+    tables: Mapping[str, pa.Table],
+    about: About,
+    chunks: tuple[Any, ...],
+    files: Mapping[str, FileEntry],
+) -> Manifest:
     return Manifest(
         experiment=about.experiment,
         version=about.version,
@@ -180,10 +190,10 @@ def _manifest(state: TrainerState, about: About, chunks: tuple[Any, ...], files:
         log=about.log,
         partitions=tuple(state.positions),
         tally=state.tally,
-        tables={name: table.num_rows for name, table in state.tables.items()},
+        tables={name: table.num_rows for name, table in tables.items()},
         scores=chunks,
         metrics=about.metrics,
-        model_digest=model_digest(state.tables, state.dense, state.optimizer),
+        model_digest=model_digest(tables, state.dense, state.optimizer),
         fingerprint=about.fingerprint,
         bit_identical=about.bit_identical,
         files=files,

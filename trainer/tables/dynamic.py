@@ -9,6 +9,7 @@ in any order of insertion: uniform in [−init, init) in the first ``dim`` colum
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from trainer.contracts import Int32Map
 from trainer.kernels import index as kernels
 from trainer.kernels import rows as row_kernels
 from trainer.tables.reserved import RECORD, reserve_rows
+
+EXPORT_ROWS = 65_536
+"""Rows of a piece of ``export``."""
 
 _NO_OFFSETS = np.empty(0, np.int32)
 
@@ -109,55 +113,66 @@ class DynamicTable:
         optimizer = self._spec.optimizer
         row_kernels.rowwise_adagrad(self._weights, self._state, slots_V, grads_VD, optimizer.lr, optimizer.eps)
 
-    def export(self) -> pa.Table:
-        """All rows, sorted by (logical name, signed id). New memory."""
-        n = self.rows
-        logical, ids = self._keys[0][:n], self._keys[1][:n]
-        order = np.lexsort((ids, logical))
-        columns = [
-            pa.DictionaryArray.from_arrays(
-                pa.array(logical[order].astype(np.int32)), pa.array(self._spec.logical, pa.string())
-            ),
-            pa.array(ids[order]),
-            _fixed(self._weights[:n][order]),
-            _fixed(self._state[:n][order][:, None]),
-            pa.array(self._count[:n][order]),
-            pa.array(self._last_seen[:n][order]),
-        ]
-        return pa.Table.from_arrays(columns, schema=export_schema(self.width))
+    def export(self) -> pa.RecordBatchReader:
+        """All rows, sorted by (logical name, signed id), in pieces. New memory: about 30 bytes a row of the largest logical
+        table, and a piece."""
+        schema = export_schema(self.width)
+        return pa.RecordBatchReader.from_batches(schema, self._pieces(schema))
 
-    def load(self, rows: pa.Table) -> None:
+    def _pieces(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        names = pa.array(self._spec.logical, pa.string())
+        for at in self._places_in_order():
+            columns = [
+                pa.DictionaryArray.from_arrays(pa.array(self._keys[0][at].astype(np.int32)), names),
+                pa.array(self._keys[1][at]),
+                _fixed(self._weights[at]),
+                _fixed(self._state[at][:, None]),
+                pa.array(self._count[at]),
+                pa.array(self._last_seen[at]),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _places_in_order(self) -> Iterator[Int64]:
+        """Slots of all rows by (logical table, id), in pieces. One logical table after the other: that needs least memory."""
+        logical, ids = self._keys[0][: self.rows], self._keys[1][: self.rows]
+        for number in range(len(self._spec.logical)):
+            places = np.flatnonzero(logical == number)
+            places = places[np.argsort(ids[places])]
+            for start in range(0, len(places), EXPORT_ROWS):
+                yield places[start : start + EXPORT_ROWS]
+
+    def load(self, rows: pa.RecordBatchReader) -> None:
         """Fill the empty table from ``export``. Raises ``SchemaMismatch`` if it does not fit."""
         if self.rows or not rows.schema.equals(export_schema(self.width)):
             raise SchemaMismatch(
                 expected=f"an empty table and rows of {self.width} weights",
-                got=f"{self.rows} rows, and {rows.schema.field('weights').type if 'weights' in rows.column_names else rows.schema}",
+                got=f"{self.rows} rows, and {rows.schema.field('weights').type if 'weights' in rows.schema.names else rows.schema}",
                 where=f"table {self._spec.name}",
                 do="The checkpoint belongs to another version of the experiment.",
             )
-        rows = rows.combine_chunks()
-        logical = self._logical_of(rows)
-        ids = rows["id"].to_numpy()
-        slots = self._place(logical, ids)
-        if self.rows != len(ids):
+        count = 0
+        for piece in rows:
+            self._load_piece(piece)
+            count += piece.num_rows
+        if self.rows != count:
             raise SchemaMismatch(
                 expected="each key once",
-                got=f"{self.rows} keys in {len(ids)} rows",
+                got=f"{self.rows} keys in {count} rows",
                 where=f"table {self._spec.name}",
                 do="The checkpoint was not written by this program; use another one.",
             )
-        self._weights[slots] = _matrix(rows, "weights", self.width)
-        self._state[slots] = _matrix(rows, "state", 1)[:, 0]
-        self._count[slots] = rows["count"].to_numpy()
-        self._last_seen[slots] = rows["last_seen"].to_numpy()
 
-    def _logical_of(self, rows: pa.Table) -> UInt16:
-        names = rows["logical"].cast(pa.string()).dictionary_encode().combine_chunks()
+    def _load_piece(self, rows: pa.RecordBatch) -> None:
+        slots = self._place(self._logical_of(rows.column("logical")), rows.column("id").to_numpy())
+        self._weights[slots] = _matrix(rows.column("weights"))
+        self._state[slots] = _matrix(rows.column("state"))[:, 0]
+        self._count[slots] = rows.column("count").to_numpy()
+        self._last_seen[slots] = rows.column("last_seen").to_numpy()
+
+    def _logical_of(self, names: pa.DictionaryArray) -> UInt16:
         known = {name: number for number, name in enumerate(self._spec.logical)}
-        chunks = names if isinstance(names, pa.DictionaryArray) else names.chunk(0) if names.num_chunks else None
-        if chunks is None or not len(chunks):
-            return np.empty(0, np.uint16)
-        unknown = [name for name in chunks.dictionary.to_pylist() if name not in known]
+        used = [names.dictionary[number].as_py() for number in np.unique(names.indices.to_numpy())]
+        unknown = [name for name in used if name not in known]
         if unknown:
             raise SchemaMismatch(
                 expected=f"rows of {', '.join(self._spec.logical)}",
@@ -165,8 +180,8 @@ class DynamicTable:
                 where=f"table {self._spec.name}",
                 do="The checkpoint belongs to another version of the experiment.",
             )
-        numbers = np.array([known[name] for name in chunks.dictionary.to_pylist()], np.uint16)
-        return numbers[chunks.indices.to_numpy()]
+        numbers = np.array([known.get(name, 0) for name in names.dictionary.to_pylist()], np.uint16)
+        return numbers[names.indices.to_numpy()]
 
     def _place(self, logical_U: UInt16, ids_U: Int64) -> Int64:
         logical_U, ids_U = np.ascontiguousarray(logical_U), np.ascontiguousarray(ids_U)
@@ -205,11 +220,5 @@ def _fixed(values: npt.NDArray[Any]) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), values.shape[1])
 
 
-def _matrix(rows: pa.Table, name: str, width: int) -> Float32:
-    column = rows[name].combine_chunks()
-    flat = (
-        column.flatten()
-        if isinstance(column, pa.FixedSizeListArray)
-        else pa.concat_arrays([c.flatten() for c in column.chunks])
-    )
-    return flat.to_numpy().reshape(-1, width)
+def _matrix(lists: pa.FixedSizeListArray) -> Float32:
+    return lists.flatten().to_numpy().reshape(-1, lists.type.list_size)

@@ -81,7 +81,7 @@ class ReferenceTable:
             self._state[slot] += total / np.float32(self.width)
             self._weights[slot] -= lr / (np.sqrt(self._state[slot]) + eps) * grad
 
-    def export(self) -> pa.Table:
+    def export(self) -> pa.RecordBatchReader:
         """All rows, sorted by (logical name, signed id)."""
         order = sorted(self._slots, key=lambda key: (self.spec.logical[key[0]], key[1]))
         slots = [self._slots[key] for key in order]
@@ -93,11 +93,11 @@ class ReferenceTable:
             pa.array([self._count[s] for s in slots], pa.uint32()),
             pa.array([self._last_seen[s] for s in slots], pa.int64()),
         ]
-        return pa.Table.from_arrays(columns, schema=export_schema(self.width))
+        return pa.Table.from_arrays(columns, schema=export_schema(self.width)).to_reader()
 
-    def load(self, rows: pa.Table) -> None:
+    def load(self, rows: pa.RecordBatchReader) -> None:
         """Fill the empty table from ``export``."""
-        for row in rows.to_pylist():
+        for row in rows.read_all().to_pylist():
             self._slots[self.spec.logical.index(row["logical"]), row["id"]] = len(self._weights)
             self._weights.append(np.array(row["weights"], np.float32))
             self._state.append(np.float32(row["state"][0]))

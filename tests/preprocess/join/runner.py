@@ -11,7 +11,7 @@ from streams.clock import SettableClock
 from streams.embedded.log import open_log
 from tests.preprocess.join.world import World, at_end
 
-SMALL = Config(transaction_messages=2, poll_bytes=700)
+SMALL = Config(transaction_messages=2, poll_bytes=700, settle_rows=3)
 
 
 def long_world(seed: int) -> World:

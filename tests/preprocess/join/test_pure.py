@@ -15,7 +15,7 @@ from ingest.contracts import T_END
 from preprocess.join.cuts import ends_of_messages, ends_of_messages_reference
 from preprocess.join.labels import label_of
 from preprocess.join.lookups import LookupIndex, TableRows
-from preprocess.join.order import Chunk, RowKey, in_order, in_order_reference, split_final
+from preprocess.join.order import Chunk, RowKey, bounds_up_to, chunk_of, in_order, in_order_reference, split_final
 from preprocess.join.rejected import label_rows
 from streams.dead_letters import DeadLetter
 from tests.preprocess.join.world import table_feed
@@ -33,7 +33,7 @@ def chunks_of(drawn: list[tuple[str, list[int]]]) -> list[Chunk]:
         rows_of[file] = first + len(times)
         rows = np.arange(first, first + len(times))
         columns = pa.record_batch({"x": pa.array([None if r % 3 == 0 else int(r) for r in rows], pa.int64())})
-        chunks.append(Chunk(columns, np.array(times, np.int64), rows, file, offset))
+        chunks.append(chunk_of(columns, np.array(times, np.int64), rows, file, offset))
     return chunks
 
 
@@ -145,7 +145,7 @@ def test_rejected_rows_equal_the_plain_ones(
 ) -> None:
     count = min(len(first), len(second))
     values = {"x": pa.array(first[:count], pa.float64()), "y": pa.array(second[:count], pa.float64())}
-    chunk = Chunk(pa.record_batch(values), np.arange(count) // 4, np.arange(count), "f", 3)
+    chunk = chunk_of(pa.record_batch(values), np.arange(count) // 4, np.arange(count), "f", 3)
     rules = [ColumnLabel(column="x", range=(0, 1), at_least=0.5), ColumnLabel(column="y")]
     columns, usable, rejected = label_rows(in_order([chunk]), rules, RowKey(time, "f", row))
     want = []
@@ -165,10 +165,36 @@ def test_rejected_rows_equal_the_plain_ones(
 
 
 def test_one_run_of_rows_is_a_view_and_a_few_rows_are_not() -> None:
-    chunk = Chunk(pa.record_batch({"x": np.arange(1000)}), np.arange(1000), np.arange(1000), "f", 0)
+    chunk = chunk_of(pa.record_batch({"x": np.arange(1000)}), np.arange(1000), np.arange(1000), "f", 0)
     address = chunk.columns.column(0).buffers()[1].address  # type: ignore[union-attr]
     for low, shared in ((500, True), (990, False)):
-        part = chunk.select(np.arange(1000) >= low)
+        part = chunk.part(low, 1000)
         assert part is not None
         assert (part.columns.column(0).buffers()[1].address == address) == shared  # type: ignore[union-attr]
         assert part.columns.column(0).to_pylist() == list(range(low, 1000))
+    for low in range(0, 1000, 100):  # what is left of what is left pins no message either
+        assert chunk is not None
+        chunk = chunk.part(100 if low else 0, len(chunk.times_N))
+    assert chunk is not None
+    assert (chunk.pinned, chunk.columns.column(0).to_pylist()) == (100, list(range(900, 1000)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(chunk_strategy, st.integers(0, 7), st.integers(1, 9))
+def test_bounds_divide_final_rows(drawn: list[tuple[str, list[int]]], W: int, rows: int) -> None:
+    chunks = chunks_of(drawn)
+    times = sorted(time for _, times in drawn for time in times if time < W)
+    bounds = bounds_up_to(chunks, W, rows)
+    assert bounds[-1] == W
+    assert bounds == sorted(set(bounds))
+    low = -1
+    for bound in bounds:
+        part = [time for time in times if low <= time < bound]
+        assert len(part) <= rows + times.count(part[0]) if part else bound == W
+        low = bound
+    whole = in_order_reference(split_final(chunks, W)[0])
+    pieces = []
+    for bound in bounds:
+        final, chunks = split_final(chunks, bound)
+        pieces += in_order_reference(final)
+    assert pieces == whole

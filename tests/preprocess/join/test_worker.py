@@ -23,7 +23,7 @@ from streams.tail import read_to_end
 from tests.preprocess.join.world import World, at_end, joined_of
 
 CASES = range(60)
-SMALL = Config(transaction_messages=2, poll_bytes=700)
+SMALL = Config(transaction_messages=2, poll_bytes=700, settle_rows=3)
 
 
 def check(log: Log, world: World) -> dict[tuple[int, int], bytes]:

@@ -93,10 +93,10 @@ def test_equals_the_plain_table(seed: int, jagged: bool, rows: list[int], dim: i
             batches.append((ids, rng.normal(size=(2, count, width)).astype(np.float32)))
         for got, want in zip(train(fast, batches, step), train(plain, batches, step), strict=True):
             np.testing.assert_array_equal(got, want)
-    assert fast.export().equals(plain.export())
+    assert fast.export().read_all().equals(plain.export().read_all())
     reloaded, _ = tables(dim, width, initial=initial)
     reloaded.load(fast.export())
-    assert reloaded.export().equals(fast.export())
+    assert reloaded.export().read_all().equals(fast.export().read_all())
 
 
 class Step(NamedTuple):
@@ -134,7 +134,7 @@ def test_finds_what_a_dict_finds(steps: list[Step]) -> None:
             model[key] = (model.get(key, (0, 0))[0] + 1, now)
     got = {
         (table.spec.logical.index(row["logical"]), row["id"]): (row["count"], row["last_seen"])
-        for row in table.export().to_pylist()
+        for row in table.export().read_all().to_pylist()
     }
     assert got == model
 
@@ -147,7 +147,7 @@ def test_one_id_each_is_the_same_with_and_without_offsets() -> None:
     for offsets in (None, np.arange(41, dtype=np.int32)):
         table, _ = tables()
         pooled = [train(table, [(replace(ids, offsets=offsets), grad)], now)[0] for now in range(3)]
-        results.append((table.export(), np.stack(pooled).tobytes()))
+        results.append((table.export().read_all(), np.stack(pooled).tobytes()))
     assert results[0][0].equals(results[1][0])
     assert results[0][1] == results[1][1]
 
@@ -162,7 +162,7 @@ def test_growth_and_order_of_insertion_change_nothing() -> None:
         for part in np.array_split(order, 7):
             table.find_or_insert(logical[part], ids[part], 5)
         assert table.rows == len(ids)
-        exports.append(table.export())
+        exports.append(table.export().read_all())
     assert exports[0].equals(exports[1])
     assert exports[0].equals(exports[2])
     assert np.unique(exports[0]["weights"].combine_chunks().flatten().to_numpy()).size > 100_000
@@ -184,14 +184,14 @@ def test_training_after_a_reload_is_the_same() -> None:
             fresh.load(broken.export())
             broken = fresh
         train(broken, step, now)
-    assert broken.export().equals(straight.export())
+    assert broken.export().read_all().equals(straight.export().read_all())
 
 
 def test_first_order_columns_start_at_zero_and_init_is_used() -> None:
     table = DynamicTable(spec(dim=3, init=0.5), 5, seed=1, max_rows=1000)
     ids = np.arange(500)
     table.find_or_insert(np.zeros(500, np.uint16), ids, 0)
-    weights = table.export()["weights"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
+    weights = table.export().read_all()["weights"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
     assert (weights[:, 3:] == 0).all()
     assert weights[:, :3].min() >= -0.5
     assert weights[:, :3].max() < 0.5
@@ -202,11 +202,11 @@ def test_first_order_columns_start_at_zero_and_init_is_used() -> None:
 def test_more_rows_than_reserved_are_refused_and_nothing_changes() -> None:
     table = DynamicTable(spec(), 3, seed=1, max_rows=10)
     table.find_or_insert(np.zeros(8, np.uint16), np.arange(8), 0)
-    before = table.export()
+    before = table.export().read_all()
     with pytest.raises(Exhausted) as caught:
         table.find_or_insert(np.zeros(4, np.uint16), np.array([1, 100, 101, 102]), 9)
     assert "max_rows" in caught.value.do
-    assert table.export().equals(before)
+    assert table.export().read_all().equals(before)
     table.find_or_insert(np.zeros(3, np.uint16), np.array([1, 100, 101]), 9)
     assert table.rows == 10
 
@@ -214,13 +214,13 @@ def test_more_rows_than_reserved_are_refused_and_nothing_changes() -> None:
 def test_other_tables_and_widths_are_refused() -> None:
     table = DynamicTable(spec(), 3, seed=1, max_rows=10)
     table.find_or_insert(np.zeros(1, np.uint16), np.arange(1), 0)
-    exported = table.export()
+    exported = table.export().read_all()
     with pytest.raises(SchemaMismatch):
-        DynamicTable(spec(), 4, seed=1, max_rows=10).load(exported)
+        DynamicTable(spec(), 4, seed=1, max_rows=10).load(exported.to_reader())
     with pytest.raises(SchemaMismatch):
-        DynamicTable(spec(logical=("x", "y")), 3, seed=1, max_rows=10).load(exported)
+        DynamicTable(spec(logical=("x", "y")), 3, seed=1, max_rows=10).load(exported.to_reader())
     with pytest.raises(SchemaMismatch):
-        table.load(exported)
+        table.load(exported.to_reader())
 
 
 def crafted(count: int) -> np.ndarray:
@@ -245,12 +245,12 @@ def test_crafted_ids_are_kept_up_to_a_segment_then_refused_and_nothing_changes()
     others = np.arange(3000)
     table.find_or_insert(zeros[:3000], others, 0)
     slots = table.find_or_insert(zeros[:2500], ids[:2500], 1)
-    before = table.export()
+    before = table.export().read_all()
     with pytest.raises(Exhausted):
         table.find_or_insert(zeros, np.concatenate([np.arange(5000, 5800), ids[:4200]]), 2)
     with pytest.raises(Exhausted):
         table.find_or_insert(zeros, ids, 2)
-    assert table.export().equals(before)
+    assert table.export().read_all().equals(before)
     np.testing.assert_array_equal(table.find_or_insert(zeros[:2500], ids[:2500], 1), slots)
     table.find_or_insert(zeros[:1000], ids[2500:3500], 3)
     table.find_or_insert(zeros[:3000], others, 3)
@@ -260,9 +260,9 @@ def test_crafted_ids_are_kept_up_to_a_segment_then_refused_and_nothing_changes()
 def test_rows_with_the_same_key_are_not_loaded() -> None:
     table, _ = tables()
     table.find_or_insert(np.zeros(3, np.uint16), np.arange(3), 0)
-    rows = table.export()
+    rows = table.export().read_all()
     with pytest.raises(SchemaMismatch):
-        tables()[0].load(pa.concat_tables([rows, rows.slice(1, 1)]))
+        tables()[0].load(pa.concat_tables([rows, rows.slice(1, 1)]).to_reader())
 
 
 LITTLE_ADDRESS_SPACE = """
