@@ -265,6 +265,10 @@ class PartitionState:
         self.capped, self.more = emission.capped, emission.more
         self.saved_pos = self.pos
 
+    def nothing_to_say(self, emission: Emission) -> None:
+        """The emission was not committed, as it says nothing: rows were joined, and all of them are held."""
+        self.more = emission.more
+
     def _needed_after(self, emission: Emission) -> int:
         offsets = [chunk.offset for chunk in self._chunks]
         for rest in (emission.rest, emission.rest_letters):

@@ -225,6 +225,8 @@ class JoinWorker:
         said = any(emission.says_something for emission in emissions.values())
         due = idle or self._clock.monotonic_s() >= self._commit_due_s
         if not (said or side or self._letters or (due and moved)):
+            for tp, emission in emissions.items():
+                ready[tp].nothing_to_say(emission)
             return False
         producer.begin()
         for tp, emission in emissions.items():
