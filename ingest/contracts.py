@@ -51,7 +51,7 @@ class Config:
     max_lag_bytes: int = 4 * 1024**3
     open_splits: int = 8
     ahead_us: int = 24 * 3600 * 1_000_000
-    split_bytes: int = 64 * 1024 * 1024
+    split_bytes: int = 16 * 1024 * 1024
     part_rows: int = 65_536
     part_bytes: int = 32 * 1024 * 1024
     attempts: int = 5
