@@ -135,7 +135,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, list[float | None]]:
     """AUC of each ``COLUMNS``-th part of the rows, by experiment, from the score files of the checkpoints."""
     from trainer.checkpoint.manifest import read_manifest
     from trainer.metrics import windows
-    from trainer.scores import FOLDER, read_chunk
+    from trainer.scores import FOLDER, read_chunks
 
     found = {}
     for name, item in result["experiments"].items():
@@ -143,7 +143,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, list[float | None]]:
             continue
         path = Path(item["checkpoint"])
         chunks = read_manifest(path).scores
-        parts = (read_chunk(path / FOLDER / chunk.file) for chunk in chunks)
+        parts = read_chunks(path / FOLDER, chunks)
         size = max(1, -(-item["rows_trained"] // COLUMNS))
         found[name] = [window["auc"] for window in windows(parts, chunks[0].first, size)][:COLUMNS]
     return found

@@ -6,7 +6,7 @@ Arrays: ``labels_N`` and ``scores_N`` float32; a label counts as positive above 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -124,6 +124,34 @@ class Meter:
         }
 
 
+def joined(parts: Sequence[Part]) -> Part:
+    """Consecutive parts (at least one) as one; new memory."""
+    times, labels, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return times, labels, scores
+
+
+def pieces(parts: Iterable[Part], first: int, size: int = PIECE_ROWS) -> Iterator[Part]:
+    """The same rows, cut at multiples of ``size`` of the row number, where ``first`` is that of the first row.
+
+    Sums of floats depend on where they are cut. So what is computed from these pieces depends on the rows alone, not on how
+    they came: in which steps, files, or before and after which checkpoint.
+    """
+    waiting: list[Part] = []
+    at = first
+    for times_N, labels_N, scores_N in parts:
+        start = 0
+        while start < len(times_N):
+            stop = min(len(times_N), start + size - at % size)
+            waiting.append((times_N[start:stop], labels_N[start:stop], scores_N[start:stop]))
+            at += stop - start
+            start = stop
+            if at % size == 0:
+                yield joined(waiting)
+                waiting.clear()
+    if waiting:
+        yield joined(waiting)
+
+
 def summary(parts: Iterable[Part], rows: int, first: int) -> dict[str, float | int | None]:
     """Metrics over the life of a version.
 
@@ -135,7 +163,7 @@ def summary(parts: Iterable[Part], rows: int, first: int) -> dict[str, float | i
     """
     meter, half = Meter(), Meter()
     at = first
-    for _, labels_N, scores_N in parts:
+    for _, labels_N, scores_N in pieces(parts, first):
         meter.add(labels_N, scores_N)
         skip = max(0, rows // 2 - at)
         if skip < len(labels_N):
@@ -153,20 +181,12 @@ def windows(parts: Iterable[Part], first: int = 0, size: int = WINDOW_ROWS) -> I
     """Metrics of each ``size`` rows in trained order: ``row`` (number of its first row), ``rows``, ``time_us`` (largest
     event time) and those of ``Meter.as_dict``. The last one may be shorter. Windows start at multiples of ``size``, the
     first one at ``first``."""
-    at, start, newest, meter = first, first, None, Meter()
-    for times_N, labels_N, scores_N in parts:
-        begin = 0
-        while begin < len(labels_N):
-            end = min(len(labels_N), begin + size - at % size)
-            meter.add(labels_N[begin:end], scores_N[begin:end])
-            newest = max(int(times_N[begin:end].max()), newest if newest is not None else int(times_N[begin]))
-            at += end - begin
-            begin = end
-            if at % size == 0:
-                yield {"row": start, "rows": meter.rows, "time_us": newest, **meter.as_dict()}
-                start, newest, meter = at, None, Meter()
-    if meter.rows:
-        yield {"row": start, "rows": meter.rows, "time_us": newest, **meter.as_dict()}
+    start = first
+    for times_N, labels_N, scores_N in pieces(parts, first, size):
+        meter = Meter()
+        meter.add(labels_N, scores_N)
+        yield {"row": start, "rows": meter.rows, "time_us": int(times_N.max()), **meter.as_dict()}
+        start += len(times_N)
 
 
 def skewed(times_B: Int64, newest_us: int, by_us: int = 3_600_000_000) -> int:

@@ -69,7 +69,7 @@ class Session:
         prepare(config.threads)
         self._fingerprint = fingerprint(config.threads)
         self.learner = Learner(version.experiment, self._layout, setup.make_table)
-        self._scores = ScoreLog(config.score_rows)
+        self._scores = ScoreLog(config.score_rows, self.folder)
         self.step = 0
         self.at: Step | None = None
         self.tally = Tally()

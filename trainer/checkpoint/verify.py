@@ -12,7 +12,7 @@ from trainer.checkpoint.manifest import NAME, Manifest, entry_of, read_manifest
 from trainer.checkpoint.save import DENSE, OPTIMIZER, RNG, TABLES
 from trainer.folder import checkpoint_folders
 from trainer.metrics import windows
-from trainer.scores import FOLDER, read_chunk
+from trainer.scores import FOLDER, read_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def problems_of(path: Path, manifest: Manifest) -> list[Problem]:
 def show(path: Path) -> dict[str, Any]:
     """One checkpoint as JSON types: its manifest's fields, sizes, and the windows of its scores. Raises ``Broken``."""
     manifest = read_manifest(path)
-    parts = (read_chunk(path / FOLDER / chunk.file) for chunk in manifest.scores)
+    parts = read_chunks(path / FOLDER, manifest.scores)
     return {
         "path": str(path),
         "experiment": manifest.experiment,
