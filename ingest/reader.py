@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +30,7 @@ from ingest.verdicts import Bools, Bounds, judge, limit_of, times_us
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter
 from streams.errors import Busy, Fenced, HeadraceError, Rebalanced, UnknownOutcome
+from streams.exactly_once import ExactlyOnce
 from streams.killpoints import reached
 
 POLL_BYTES = 64 * 1024
@@ -66,14 +66,9 @@ class Reader:
         self._schema = raw_schema(feed)
         self._sender = Sender(log, feed, config)
         self._splits = names.splits(feed.feed)
-        self._group = names.read_group(feed.feed)
-        self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
-        self._consumer: Consumer | None = None
-        self._producer: Producer | None = None
+        self._loop = ExactlyOnce(log, names.read_group(feed.feed), [self._splits], self, clock=clock)
         self._committed: dict[TopicPartition, Position | None] = {}
         self._queues: dict[TopicPartition, list[Work]] = {}
-        self._unplaced: set[TopicPartition] = set()
-        self._in_doubt = False
         self._counts: Counter[str] = Counter()
         self._trouble = ""
 
@@ -85,37 +80,37 @@ class Reader:
         """
         if self._log.topic(self._splits) is None:
             return False
-        consumer, producer = self._open()
+        return self._loop.turn(self._turn)
+
+    def _turn(self, consumer: Consumer, producer: Producer) -> bool:
         try:
-            if self._in_doubt:
-                self._forget(consumer, producer)  # Step R5
-                reached("ingest.R5")
-            self._in_doubt = True
-            self._fetch(consumer)
+            self._fetch()
             work = self._next()
-            worked = work is not None and self._advance(consumer, producer, work)
-            self._in_doubt = False
-            return worked
-        except (Rebalanced, Busy):
-            return True
-        except (Fenced, UnknownOutcome):
-            producer.close()
-            self._producer = None
-            return True
+            return work is not None and self._advance(consumer, producer, work)
+        except (Rebalanced, Busy, Fenced, UnknownOutcome):
+            raise
         except HeadraceError:
             producer.abort()
             self._give_back(consumer, producer)
             raise
 
-    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
+    def place(self, consumer: Consumer, committed: Mapping[TopicPartition, Position | None]) -> None:
+        """Partitions that begin at their committed positions."""
+        for tp, position in committed.items():
+            self._committed[tp] = position
+            self._queues[tp] = []
+            consumer.seek(tp, position.offset if position else 0)
+        reached("ingest.R1")
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that another reader has now."""
         for tp in partitions:
             self._queues.pop(tp, None)
-            self._unplaced.discard(tp)
 
-    def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
-        self._unplaced.update(partitions)
+    def forget(self) -> None:
+        """Hold nothing (Step R5)."""
+        self._queues.clear()
+        reached("ingest.R5")
 
     def report(self) -> dict[str, object]:
         """What this reader did: rows, bytes, by verdict; and the splits at hand."""
@@ -124,43 +119,17 @@ class Reader:
 
     def close(self) -> None:
         """Leave the group. Attempts that were counted for splits that are open are given back: this was no crash."""
-        if self._consumer and self._producer and not self._in_doubt:
-            self._give_back(self._consumer, self._producer)
-        if self._consumer:
-            self._consumer.close()
-        if self._producer:
-            self._producer.close()
-        self._consumer = self._producer = None
+        if opened := self._loop.settled:
+            self._give_back(*opened)
+        self._loop.close()
         self._queues.clear()
 
     # -- splits
 
-    def _open(self) -> tuple[Consumer, Producer]:
-        if self._producer is None:
-            self._producer = self._log.producer(self._transactional_id)
-        if self._consumer is None:
-            self._consumer = self._log.consumer(self._group)
-            self._consumer.subscribe([self._splits], self)
-        return self._consumer, self._producer
-
-    def _forget(self, consumer: Consumer, producer: Producer) -> None:
-        producer.abort()
-        self._queues.clear()
-        self._unplaced = set(consumer.assignment())
-
-    def _fetch(self, consumer: Consumer) -> None:
-        records = consumer.poll(POLL_BYTES, 0.0)
-        fresh = frozenset(self._unplaced)
-        if fresh:
-            for tp, position in consumer.committed(sorted(fresh)).items():
-                self._committed[tp] = position
-                self._queues[tp] = []
-                consumer.seek(tp, position.offset if position else 0)
-            self._unplaced.clear()
-            reached("ingest.R1")
+    def _fetch(self) -> None:
+        records, _ = self._loop.read(POLL_BYTES)
         for record in records:
-            if record.tp in self._queues and record.tp not in fresh:
-                self._queues[record.tp].append(self._work(record))
+            self._queues[record.tp].append(self._work(record))
 
     def _work(self, record: Record) -> Work:
         work = Work(record, Split.decode(record))

@@ -6,8 +6,7 @@ failure it forgets what it holds and begins at the committed positions again.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -29,7 +28,8 @@ from preprocess.featurize.graph import compile_plan
 from preprocess.featurize.pending import Block, Pending
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter, letter_for, pack_letters
-from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome, Usage
+from streams.errors import Broken, Exhausted, SchemaMismatch, Usage
+from streams.exactly_once import ExactlyOnce
 from streams.killpoints import reached
 from streams.packed import Limits, control, declared_rows, place, read_control, unpack
 
@@ -55,59 +55,59 @@ class FeaturizeWorker:
         self._joined = names.joined(version.view.name)
         self._exp = names.exp(version.name, version.number)
         self._dead = names.dead_letters(version.name)
-        self._group = names.featurize_group(version.name, version.number)
-        self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
-        self._consumer: Consumer | None = None
-        self._producer: Producer | None = None
+        group = names.featurize_group(version.name, version.number)
+        self._loop = ExactlyOnce(log, group, [self._joined], self, clock=clock)
         self._states: dict[TopicPartition, Pending] = {}
-        self._unplaced: set[TopicPartition] = set()
         self._letters: list[DeadLetter] = []
         self._committed: dict[TopicPartition, int] = {}
         self._commit_due_s = 0.0
-        self._in_doubt = False
 
     def step(self) -> bool:
         """Read some, write at most one transaction.
 
         Raises:
-            Fenced: stop. Broken: joined is not what it must be. Exhausted: a batch is above the cap of its topic.
+            Broken: joined is not what it must be. Exhausted: a batch is above the cap of its topic.
         """
-        opened = self._open()
-        if opened is None:
+        if not self._loop.begun and not all(self._log.topic(t) for t in (self._joined, self._exp, self._dead)):
             return False
-        consumer, producer = opened
-        try:
-            if self._in_doubt:
-                self._forget(consumer, producer)
-            self._in_doubt = True
-            worked = self._ready() or self._read(consumer)
-            worked = self._write(consumer, producer) or worked
-            self._in_doubt = False
-            return worked
-        except (Rebalanced, Busy):
-            return True
-        except UnknownOutcome:
-            producer.close()
-            self._producer = None
-            return True
+        return self._loop.turn(self._turn)
 
-    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
+    def _turn(self, consumer: Consumer, producer: Producer) -> bool:
+        if self._ready():
+            self._loop.attend()
+            worked = True
+        else:
+            worked = self._read(consumer)
+        return self._write(consumer, producer) or worked
+
+    def place(self, consumer: Consumer, committed: Mapping[TopicPartition, Position | None]) -> None:
+        """Partitions that begin at their committed positions."""
+        for tp, position in committed.items():
+            version = self._version
+            state = Pending(
+                f"{tp.topic}/{tp.partition}", self._rule, position, version.start[tp.partition], version.start_time_us
+            )
+            consumer.seek(tp, state.start)
+            self._states[tp] = state
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that another worker has now."""
         for tp in partitions:
             self._states.pop(tp, None)
             self._committed.pop(tp, None)
-            self._unplaced.discard(tp)
 
-    def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
-        self._unplaced.update(partitions)
+    def forget(self) -> None:
+        """Hold nothing."""
+        self._states.clear()
+        self._committed.clear()
+        self._letters.clear()
 
     def report(self) -> dict[str, object]:
         """By partition that this worker has: position, rows out, rows held back, rejected, skipped, V."""
         return {
             "stage": STAGE,
             "version": self._version.label,
-            "waiting": "" if self._consumer else "for its topics",
+            "waiting": "" if self._loop.begun else "for its topics",
             "replaced": self._featurizer.replaced,
             "partitions": {
                 str(tp.partition): {
@@ -124,40 +124,8 @@ class FeaturizeWorker:
 
     def close(self) -> None:
         """Leave the group."""
-        if self._consumer:
-            self._consumer.close()
-        if self._producer:
-            self._producer.close()
-        self._consumer = self._producer = None
+        self._loop.close()
         self._states.clear()
-
-    def _open(self) -> tuple[Consumer, Producer] | None:
-        if self._consumer is None and not all(self._log.topic(t) for t in (self._joined, self._exp, self._dead)):
-            return None
-        if self._producer is None:
-            self._producer = self._log.producer(self._transactional_id)
-        if self._consumer is None:
-            self._consumer = self._log.consumer(self._group)
-            self._consumer.subscribe([self._joined], self)
-        return self._consumer, self._producer
-
-    def _forget(self, consumer: Consumer, producer: Producer) -> None:
-        """Begin again at what is committed."""
-        producer.abort()
-        self._states.clear()
-        self._committed.clear()
-        self._letters.clear()
-        self._unplaced = set(consumer.assignment())
-
-    def _place(self, consumer: Consumer) -> None:
-        for tp, committed in consumer.committed(sorted(self._unplaced)).items():
-            version = self._version
-            state = Pending(
-                f"{tp.topic}/{tp.partition}", self._rule, committed, version.start[tp.partition], version.start_time_us
-            )
-            consumer.seek(tp, state.start)
-            self._states[tp] = state
-        self._unplaced.clear()
 
     # -- reading
 
@@ -165,18 +133,14 @@ class FeaturizeWorker:
         return any(state.has_batch() for state in self._states.values())
 
     def _read(self, consumer: Consumer) -> bool:
-        records = consumer.poll(self._config.poll_bytes, 0.0)
-        fresh = frozenset(self._unplaced)
-        if fresh:
-            self._place(consumer)
-        used = [record for record in records if record.tp in self._states and record.tp not in fresh]
+        used, fresh = self._loop.read(self._config.poll_bytes)
         for record in used:
             self._take_in(record, self._states[record.tp])
         for tp, state in self._states.items():
             state.reached(consumer.position(tp))
         if used:
             reached("feat.F1")  # Step 1
-        return bool(used) or bool(fresh)
+        return bool(used) or fresh
 
     def _take_in(self, record: Record, state: Pending) -> None:
         try:

@@ -6,8 +6,7 @@ the committed positions again.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from experiments import names
@@ -19,9 +18,10 @@ from preprocess.join.lookups import DUPLICATE, SideTables
 from preprocess.join.order import Chunk, chunk_of
 from preprocess.join.partition import Caps, Emission, PartitionState
 from preprocess.join.rejected import STAGE
-from streams.contracts import Clock, Consumer, Log, Producer, Record, TopicPartition
+from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter, letter_for, pack_letter_columns, pack_letters
-from streams.errors import Broken, Busy, Exhausted, Rebalanced, SchemaMismatch, UnknownOutcome
+from streams.errors import Broken, Exhausted, SchemaMismatch
+from streams.exactly_once import ExactlyOnce
 from streams.killpoints import reached
 from streams.packed import (
     CONTROL,
@@ -55,55 +55,51 @@ class JoinWorker:
             names.dead_letters(view.name),
             names.side(view.name),
         )
-        self._group = names.join_group(view.name)
-        self._transactional_id = f"{self._group}.{secrets.token_hex(8)}"
         self._tables = SideTables(log, view.lookups, config.side_table_bytes)
-        self._consumer: Consumer | None = None
-        self._producer: Producer | None = None
+        topics = [names.raw(feed) for feed in view.inputs]
+        self._loop = ExactlyOnce(log, names.join_group(view.name), topics, self, clock=clock)
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._unplaced: set[TopicPartition] = set()
         self._letters: list[DeadLetter] = []
         self._committed: dict[TopicPartition, int] = {}
         self._commit_due_s = 0.0
-        self._in_doubt = False
 
     def step(self) -> bool:
         """Read some, write at most one transaction.
 
-        Raises:
-            Fenced: stop. Exhausted: side tables above the cap, or a message above the cap of its topic.
+        Raises ``Exhausted``: side tables above the cap, or a message above the cap of its topic.
         """
-        if self._consumer is None and self._missing_topics():
+        if not self._loop.begun and self._missing_topics():
             return False
         if not self._tables.complete:
             return self._tables.read(self._config.poll_bytes)
-        consumer, producer = self._open()
-        try:
-            if self._in_doubt:
-                self._forget(consumer, producer)
-            self._in_doubt = True
-            more = any(state.more for state in self._states.values())
-            worked = more or self._read(consumer)
-            worked = self._write(consumer, producer, idle=not worked) or worked
-            self._in_doubt = False
-            return worked
-        except (Rebalanced, Busy):
-            return True
-        except UnknownOutcome:
-            producer.close()
-            self._producer = None
-            return True
+        return self._loop.turn(self._turn)
 
-    def on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
+    def _turn(self, consumer: Consumer, producer: Producer) -> bool:
+        if any(state.more for state in self._states.values()):
+            self._loop.attend()
+            self._write(consumer, producer, idle=False)
+            return True
+        worked = self._read(consumer)
+        return self._write(consumer, producer, idle=not worked) or worked
+
+    def place(self, consumer: Consumer, committed: Mapping[TopicPartition, Position | None]) -> None:
+        """Partitions that begin at their committed positions."""
+        assert self._tables.indexes is not None
+        for tp, position in committed.items():
+            self._states[tp] = PartitionState(self._view, self._tables.indexes, position)
+            consumer.seek(tp, self._states[tp].needed)
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that another worker has now."""
         for tp in partitions:
             self._states.pop(tp, None)
             self._committed.pop(tp, None)
-            self._unplaced.discard(tp)
 
-    def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Called by the consumer."""
-        self._unplaced.update(partitions)
+    def forget(self) -> None:
+        """Hold nothing."""
+        self._states.clear()
+        self._committed.clear()
+        self._letters.clear()
 
     def report(self) -> dict[str, object]:
         """By partition that this worker has: position, W, V, rows out, held and rejected; and what it waits for."""
@@ -125,7 +121,7 @@ class JoinWorker:
         }
 
     def _waiting(self) -> str:
-        if self._consumer is None and (topics := self._missing_topics()):
+        if not self._loop.begun and (topics := self._missing_topics()):
             return f"for topics: {', '.join(topics)}"
         tables = ", ".join(self._tables.waiting_for)
         return f"for the side tables to be complete: {tables}" if tables else ""
@@ -133,11 +129,7 @@ class JoinWorker:
     def close(self) -> None:
         """Leave the group."""
         self._tables.close()
-        if self._consumer:
-            self._consumer.close()
-        if self._producer:
-            self._producer.close()
-        self._consumer = self._producer = None
+        self._loop.close()
         self._states.clear()
 
     def _missing_topics(self) -> list[str]:
@@ -145,45 +137,17 @@ class JoinWorker:
         needed = (self._raw, *tables, self._joined, self._dead, self._side)
         return [name for name in needed if self._log.topic(name) is None]
 
-    def _open(self) -> tuple[Consumer, Producer]:
-        if self._producer is None:
-            self._producer = self._log.producer(self._transactional_id)
-        if self._consumer is None:
-            self._consumer = self._log.consumer(self._group)
-            self._consumer.subscribe([names.raw(feed) for feed in self._view.inputs], self)
-        return self._consumer, self._producer
-
-    def _forget(self, consumer: Consumer, producer: Producer) -> None:
-        """Begin again at what is committed."""
-        producer.abort()
-        self._states.clear()
-        self._committed.clear()
-        self._letters.clear()
-        self._unplaced = set(consumer.assignment())
-
-    def _place(self, consumer: Consumer) -> None:
-        assert self._tables.indexes is not None
-        for tp, committed in consumer.committed(sorted(self._unplaced)).items():
-            state = PartitionState(self._view, self._tables.indexes, committed)
-            consumer.seek(tp, state.needed)
-            self._states[tp] = state
-        self._unplaced.clear()
-
     # -- reading
 
     def _read(self, consumer: Consumer) -> bool:
-        records = consumer.poll(self._config.poll_bytes, 0.0)
-        fresh = frozenset(self._unplaced)
-        if fresh:
-            self._place(consumer)
-        used = [record for record in records if record.tp in self._states and record.tp not in fresh]
+        used, fresh = self._loop.read(self._config.poll_bytes)
         for record in used:
             self._take_in(record, self._states[record.tp])
         for tp, state in self._states.items():
             state.reached(consumer.position(tp))
         if used:
             reached("join.J3")  # Step J3
-        return bool(used) or bool(fresh)
+        return bool(used) or fresh
 
     def _take_in(self, record: Record, state: PartitionState) -> None:
         try:

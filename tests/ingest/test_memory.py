@@ -17,7 +17,7 @@ import pytest
 from tests.ingest.world import OLD_S, feed_of
 
 ROOT = Path(__file__).parents[2]
-MEGABYTES = int(os.environ.get("HEADRACE_BENCH_MB", "300"))
+MEGABYTES = int(os.environ.get("HEADRACE_BENCH_MB", "400"))
 LIMIT_MIB, GROWTH_MIB = 400, 40
 ROW_BYTES, BLOCK_ROWS = 500, 20_000
 
@@ -38,18 +38,18 @@ def write_csv(path: Path, blocks: int) -> None:
 
 
 def write_parquet(path: Path, blocks: int) -> None:
-    """In one row group for each 100 MB."""
+    """In one row group for each 50 MB: a quarter of the file is some of them."""
     numbers, texts = columns_from(0)
     schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "x": pa.string()})
     column = pa.array(texts)
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as out:
-        for begin in range(0, blocks, 10):
-            some = range(begin, min(begin + 10, blocks))
+        for begin in range(0, blocks, 5):
+            some = range(begin, min(begin + 5, blocks))
             tables = [
                 pa.table({"k": pa.array(n), "t": pa.array(n), "x": column}, schema)
                 for n in (np.asarray(numbers) + block * BLOCK_ROWS for block in some)
             ]
-            out.write_table(pa.concat_tables(tables), row_group_size=10 * BLOCK_ROWS)
+            out.write_table(pa.concat_tables(tables), row_group_size=5 * BLOCK_ROWS)
 
 
 @pytest.mark.slow
