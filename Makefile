@@ -1,9 +1,9 @@
-# make setup | demo | check | bench | clean
+# make setup | demo | check | services | bench | clean
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo check lint types test bench clean
+.PHONY: setup demo check lint types test services bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -30,6 +30,9 @@ types:
 
 test:
 	$(BIN)/python -m pytest
+
+services: setup
+	$(BIN)/python -m dev.services up
 
 bench: setup
 	$(BIN)/python -m benchmarks log_embedded

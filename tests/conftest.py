@@ -13,8 +13,13 @@ os.environ.setdefault("NUMBA_THREADING_LAYER", "omp")
 
 import pytest  # noqa: E402
 
+from dev.daemon import dies_with_starter  # noqa: E402
+from dev.hdfs_service import Hdfs  # noqa: E402
+from dev.kafka_service import Kafka  # noqa: E402
+from dev.redis_service import Redis  # noqa: E402
 from streams.contracts import Log  # noqa: E402
 from streams.embedded.log import open_log  # noqa: E402
+from tests.services import running  # noqa: E402
 
 
 @pytest.fixture
@@ -23,3 +28,24 @@ def log(tmp_path: Path) -> Iterator[Log]:
     opened = open_log(tmp_path / "log")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka for the whole session: a test that disturbs it makes its own (``tests.services.running``)."""
+    with running(lambda: Kafka(tmp_path_factory.mktemp("services") / "kafka", dies_with_starter)) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A real HDFS for the whole session. A test that stops a daemon starts it again."""
+    with running(lambda: Hdfs(tmp_path_factory.mktemp("services") / "hdfs", dies_with_starter)) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A real Redis for the whole session: a test that disturbs it makes its own."""
+    with running(lambda: Redis(tmp_path_factory.mktemp("services") / "redis", dies_with_starter)) as service:
+        yield service
