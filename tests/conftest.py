@@ -15,6 +15,7 @@ import pytest  # noqa: E402
 
 from streams.contracts import Log  # noqa: E402
 from streams.embedded.log import open_log  # noqa: E402
+from tests.hdfs_cluster import Hdfs, started  # noqa: E402
 
 
 @pytest.fixture
@@ -23,3 +24,10 @@ def log(tmp_path: Path) -> Iterator[Log]:
     opened = open_log(tmp_path / "log")
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A real HDFS, for the whole session. A test that stops a daemon starts it again."""
+    with started(tmp_path_factory.mktemp("hdfs") / "hdfs") as running:
+        yield running
