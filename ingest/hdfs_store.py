@@ -15,7 +15,7 @@ import itertools
 import queue
 import threading
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -46,13 +46,11 @@ T = TypeVar("T")
 
 
 class Hdfs:
-    """``Store`` of a folder by ``hdfs://`` URL. Connects at the first call."""
+    """``Store`` of a folder by ``hdfs://`` URL; without a host: of ``fs.defaultFS`` in ``HADOOP_CONF_DIR``. Connects if called."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlparse(url)
-        if not parts.netloc:
-            raise ValueError("no host and no name service between // and the path")
-        self._base = f"{parts.scheme}://{parts.netloc}"
+        self._base = f"{parts.scheme}://{parts.netloc}" if parts.netloc else None
         self._root = urllib.parse.unquote(parts.path).rstrip("/")
         self._client: Client | None = None
         self._calls = Calls()
@@ -88,6 +86,14 @@ class Hdfs:
         if status is not None and status.length != len(reader):
             raise Away(errno.EBUSY, f"{path}: it is being written again")
         return pa.PythonFile(_File(reader, self._call), mode="r")
+
+    def put(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Write a new file and close it; folders are made. Raises ``OSError``; what is there then is not closed."""
+        client = self._connected()
+        writer = self._call(lambda: client.create(self._full(path)))
+        for piece in pieces:
+            self._call(lambda piece=piece: writer.write(piece))  # type: ignore[misc]
+        self._call(writer.close)
 
     def why_open(self, file: FoundFile) -> str:
         """HDFS tells it by two signs. While the last block grows, the length in the directory and that of the readable blocks
@@ -197,6 +203,10 @@ def translated(error: Exception) -> Exception:
             return OSError(errno.EIO, first)
         if any(sign in first for sign in ("SASL", "GSSAPI", "Kerberos", "AccessControl", "SIMPLE authentication")):
             return Away(errno.EACCES, f"HDFS and this client do not agree on authentication: {first}")
+        if "RPC listener disconnected" in first:  # the library does not pass on what was said last
+            first += " (no NameNode's RPC port, or a cluster that wants KERBEROS while this client is set to SIMPLE)"
+        if "No NameNode hosts found" in first:
+            first = "a host needs its port (hdfs://host:8020/…); a name service, HADOOP_CONF_DIR with its hdfs-site.xml"
         return Away(errno.EIO, first)
     return error
 

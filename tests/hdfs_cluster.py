@@ -22,6 +22,7 @@ from hdfs_native import Client, WriteOptions
 
 JARS = "HEADRACE_HDFS_JARS"
 BLOCK_BYTES = 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
 READY_S = 60.0
 _SERVER = "org.apache.hadoop.hdfs.server."
 NAMENODE, DATANODE = _SERVER + "namenode.NameNode", _SERVER + "datanode.DataNode"
@@ -30,8 +31,8 @@ NAMENODE, DATANODE = _SERVER + "namenode.NameNode", _SERVER + "datanode.DataNode
 class Hdfs:
     """The two daemons; each can be killed and started again."""
 
-    def __init__(self, folder: Path, jars: Path) -> None:
-        self._folder, self._jars = folder, jars
+    def __init__(self, folder: Path, jars: Path, block_bytes: int = BLOCK_BYTES) -> None:
+        self._folder, self._jars, self._block_bytes = folder, jars, block_bytes
         self._ports = _free_ports(5)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.url = f"hdfs://127.0.0.1:{self._ports[0]}"
@@ -50,9 +51,9 @@ class Hdfs:
 
     def put(self, path: str, data: bytes) -> None:
         """A file, closed."""
-        with self.client().create(path, WriteOptions(block_size=BLOCK_BYTES, overwrite=True)) as handle:
-            for begin in range(0, len(data), BLOCK_BYTES):
-                handle.write(data[begin : begin + BLOCK_BYTES])
+        with self.client().create(path, WriteOptions(block_size=self._block_bytes, overwrite=True)) as handle:
+            for begin in range(0, len(data), PIECE_BYTES):
+                handle.write(data[begin : begin + PIECE_BYTES])
 
     def put_folder(self, local: Path, path: str) -> str:
         """All files of a local folder; the URL of the copy."""
