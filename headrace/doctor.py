@@ -34,6 +34,7 @@ PACKAGES = (
     "safetensors",
     "xxhash",
     "fsspec",
+    "hdfs-native",
 )
 MIN_FREE_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
@@ -63,6 +64,7 @@ def examine(project: Project | None) -> Iterator[Finding]:
     yield from _folders(project)
     yield from _machine()
     yield from _environment()
+    yield from _sources(project)
 
 
 def warm(run: Callable[[], None]) -> Finding:
@@ -164,3 +166,25 @@ def _environment() -> Iterator[Finding]:
         runtime.refuse(os.environ)
     except HeadraceError as error:
         yield Finding("bad", error.got, error.do)
+
+
+def _sources(project: Project | None) -> Iterator[Finding]:
+    """The file system of each feed that is not on this machine."""
+    from experiments.errors import SpecError
+    from experiments.loading import load_feeds
+    from headrace.reach import look_at
+
+    if project is None:
+        return
+    try:
+        feeds = load_feeds(project.feeds)
+    except SpecError as error:
+        yield Finding("bad", f"the feeds cannot be read: {error}", "headrace validate")
+        return
+    for feed in feeds.values():
+        if "://" not in feed.files.url:
+            continue
+        try:
+            yield Finding("ok", look_at(feed))
+        except HeadraceError as error:
+            yield Finding("bad", f"feed {feed.feed}: {error.where}: {error.got}", error.do)

@@ -33,6 +33,7 @@ NOT_SETTINGS = (
     "HEADRACE_KILL_SECONDS",
     "HEADRACE_LEDGER",
     "HEADRACE_REQUIRE_SERVICES",
+    "HEADRACE_SERVICES",
     "HEADRACE_SINCE",
 )
 """Variables of tests, and one of a supervisor for its children; they are no settings."""

@@ -26,6 +26,7 @@ from ingest.formats.reading import STAGE, Part, letter
 from ingest.records import Progress, Split, encode_resume
 from ingest.sending import Outcome, Sender
 from ingest.sources import Folder, FoundFile
+from ingest.stores import Away
 from ingest.verdicts import Bools, Bounds, judge, limit_of, times_us
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter
@@ -34,7 +35,7 @@ from streams.exactly_once import ExactlyOnce
 from streams.killpoints import reached
 
 POLL_BYTES = 64 * 1024
-RETRY_S, LONGEST_RETRY_S = 0.5, 60.0
+RETRY_S, LONGEST_RETRY_S = 0.5, 10.0
 
 
 @dataclass
@@ -177,10 +178,12 @@ class Reader:
         work.parts, work.retries = None, work.retries + 1
         work.retry_at_s = self._clock.monotonic_s() + min(RETRY_S * 2**work.retries, LONGEST_RETRY_S)
         self._trouble = f"{work.split.file}: {error}"
-        if not self._folder.reachable():
+        if isinstance(error, Away) or not self._folder.reachable():
             work.attempts = max(work.attempts - 1, 0)
+            self._count_attempt(consumer, producer, work)  # so that ends during an outage do not add up to a rejection
         elif work.attempts >= self._config.attempts:
-            rejected = FileRejected("unreadable", f"tried {work.attempts} times: {error}")
+            reason = "file-gone" if isinstance(error, FileNotFoundError) else "unreadable"
+            rejected = FileRejected(reason, f"tried {work.attempts} times: {error}")
             self._commit(consumer, producer, work, self._rejected(work, rejected), done=True)
             return True
         return False
