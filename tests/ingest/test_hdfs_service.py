@@ -153,9 +153,9 @@ def test_a_file_that_is_appended_to_is_away_until_it_is_closed(hdfs: Hdfs) -> No
 
 def test_an_open_file_waits_and_holds_up_no_other(hdfs: Hdfs, log: Log) -> None:
     client = hdfs.client()
-    writer = client.create("/held/a.csv", WriteOptions(block_size=1024))
+    writer = client.create("/held/a.csv", WriteOptions(block_size=16384))
     rows = "".join(f"{n},1600000000,0.5\n" for n in range(1000))
-    writer.write(("k,t,v\n" + rows).encode()[:8192])
+    writer.write(("k,t,v\n" + rows).encode()[:16384])
     hdfs.put("/held/b.csv", b"k,t,v\n7,1600000000,0.5\n")
     feed = feed_at(f"{hdfs.url}/held", "csv")
     ingest = at_present(Ingest(log, feed, SMALL))
@@ -165,7 +165,7 @@ def test_an_open_file_waits_and_holds_up_no_other(hdfs: Hdfs, log: Log) -> None:
         ingest.clock.advance(0.3)
     assert {file for file, _ in raw_rows(log, feed)} == {"b.csv"}
     assert "a.csv: it is still being written" in str(ingest.workers[0].report()["waiting"])
-    writer.write(("k,t,v\n" + rows).encode()[8192:])
+    writer.write(("k,t,v\n" + rows).encode()[16384:])
     writer.close()
     ingest.finish()
     assert len(raw_rows(log, feed)) == 1001
