@@ -18,6 +18,7 @@ from typing import Literal
 from headrace import runtime
 from headrace.project import Project
 from headrace.quantities import format_size
+from headrace.settings import Settings
 from streams.errors import HeadraceError
 
 DISTRIBUTION = "headrace"
@@ -35,6 +36,7 @@ PACKAGES = (
     "xxhash",
     "fsspec",
     "hdfs-native",
+    "redis",
 )
 MIN_FREE_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
@@ -188,3 +190,14 @@ def _sources(project: Project | None) -> Iterator[Finding]:
             yield Finding("ok", look_at(feed))
         except HeadraceError as error:
             yield Finding("bad", f"feed {feed.feed}: {error.where}: {error.got}", error.do)
+
+
+def services(settings: Settings) -> Iterator[Finding]:
+    """What the settings name beside the machine: a Redis may be away at any time, so that is a note."""
+    config = settings.cache_config().redis
+    if config is not None:
+        from cache.redis_tier import look_at
+
+        problem, text = look_at(config)
+        do = "Trainers go on without it, and read the log instead. See docs/services/redis.md."
+        yield Finding("note", text, do) if problem else Finding("ok", text)

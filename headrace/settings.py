@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cache.contracts import Config as CacheConfig
+from cache.contracts import RedisConfig
 from experiments.documents import Document, parse_document
 from experiments.errors import Problem, SpecError
 from experiments.fields import Duration
@@ -39,6 +40,7 @@ NOT_SETTINGS = (
 """Variables of tests, and one of a supervisor for its children; they are no settings."""
 
 _INGEST, _PREPROCESS, _CACHE, _TRAIN = IngestConfig(), PreprocessConfig(), CacheConfig(), TrainConfig("")
+_REDIS = RedisConfig("")
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -82,11 +84,28 @@ class PreprocessSettings(Section):
     batch_compression: Compression = _PREPROCESS.batch_compression
 
 
+class RedisSettings(Section):
+    """A Redis that trainers share; it never changes a result."""
+
+    url: str = Field(description="redis://[[user]:password@]host:port/db", repr=False)
+    size: Size = Field(_REDIS.max_bytes, description="Budget of one version of an experiment")
+    ttl: Duration = Field(round(_REDIS.ttl_s * 1e6), description="An entry goes so long after it was put")
+    deadline: Duration = Field(round(_REDIS.deadline_s * 1e6), description="A call that takes longer counts as missing")
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        if not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("expected redis://host:port/db, rediss://… or unix:///path")
+        return url
+
+
 class CacheSettings(Section):
     """Batches ahead of the trainer."""
 
     memory: Size = Field(_CACHE.memory_bytes, description="Memory tier of one trainer")
     prefetch: Size = Field(_CACHE.prefetch_bytes, description="Read ahead of the trainer")
+    redis: RedisSettings | None = Field(None, description="Shared tier; off")
 
 
 class TrainSettings(Section):
@@ -164,7 +183,13 @@ class Settings(BaseSettings):
 
     def cache_config(self) -> CacheConfig:
         """Of the stage cache."""
-        return CacheConfig(memory_bytes=self.cache.memory, prefetch_bytes=self.cache.prefetch)
+        own, redis = self.cache, self.cache.redis
+        shared = (
+            RedisConfig(redis.url, max_bytes=redis.size, ttl_s=redis.ttl / 1e6, deadline_s=redis.deadline / 1e6)
+            if redis
+            else None
+        )
+        return CacheConfig(memory_bytes=own.memory, prefetch_bytes=own.prefetch, redis=shared)
 
     def train_config(self, checkpoints: Path, environment: Mapping[str, str]) -> TrainConfig:
         """Of the stage trainer."""
