@@ -11,6 +11,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from experiments import names
 from experiments.feed import Feed
 from experiments.fields import format_time
+from ingest.ahead import Ahead
 from ingest.contracts import T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
@@ -77,6 +79,7 @@ class Reader:
         self._in_doubt = False
         self._counts: Counter[str] = Counter()
         self._trouble = ""
+        self._ahead = ThreadPoolExecutor(1, "ahead")
 
     def step(self) -> bool:
         """Read at most one part of one split and commit it.
@@ -133,6 +136,7 @@ class Reader:
             self._producer.close()
         self._consumer = self._producer = None
         self._queues.clear()
+        self._ahead.shutdown(wait=False, cancel_futures=True)
 
     # -- splits
 
@@ -232,7 +236,8 @@ class Reader:
             raise FileRejected(
                 "file-changed", "expected the bytes that were there when the file was planned, got others"
             )
-        work.parts = self._format.read(self._folder, split, work.resume)
+        parts = self._format.read(self._folder, split, work.resume)
+        work.parts = Ahead(parts, self._ahead) if self._folder.remote else parts
 
     def _give_back(self, consumer: Consumer, producer: Producer) -> None:
         """Attempts that were counted for splits that are open: this end is no crash that a file has made."""
