@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from experiments import names
 from experiments.feed import Feed
 from experiments.fields import format_time
+from ingest.ahead import Ahead
 from ingest.contracts import T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
@@ -72,6 +74,7 @@ class Reader:
         self._queues: dict[TopicPartition, list[Work]] = {}
         self._counts: Counter[str] = Counter()
         self._trouble = ""
+        self._ahead = ThreadPoolExecutor(1, "ahead")
 
     def step(self) -> bool:
         """Read at most one part of one split and commit it.
@@ -124,6 +127,7 @@ class Reader:
             self._give_back(*opened)
         self._loop.close()
         self._queues.clear()
+        self._ahead.shutdown(wait=False, cancel_futures=True)
 
     # -- splits
 
@@ -201,7 +205,8 @@ class Reader:
             raise FileRejected(
                 "file-changed", "expected the bytes that were there when the file was planned, got others"
             )
-        work.parts = self._format.read(self._folder, split, work.resume)
+        parts = self._format.read(self._folder, split, work.resume)
+        work.parts = Ahead(parts, self._ahead) if self._folder.remote else parts
 
     def _give_back(self, consumer: Consumer, producer: Producer) -> None:
         """Attempts that were counted for splits that are open: this end is no crash that a file has made."""
