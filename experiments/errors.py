@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from streams.errors import Usage
 
@@ -54,9 +54,9 @@ class SpecError(Usage):
         count = len(self.problems)
         return "\n".join([f"{count} problem{'s' if count > 1 else ''}:", *lines])
 
-    def as_dict(self) -> dict[str, str | int]:
-        """The object for ``--json``, with all problems in ``got``'s place if there are several."""
+    def as_dict(self) -> dict[str, object]:
+        """The object for ``--json``: the first problem, and all of them in ``problems``."""
         base = super().as_dict()
         if len(self.problems) > 1:
-            base["got"] = f"{self.got} (and {len(self.problems) - 1} more problems)"
-        return base
+            base["got"] = f"{self.got} (and {len(self.problems) - 1} more, see problems)"
+        return base | {"problems": [asdict(problem) for problem in self.problems]}

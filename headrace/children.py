@@ -15,6 +15,9 @@ from headrace.reporting import PipeReporter
 from streams.errors import HeadraceError
 
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0
+MOST_FAILURES, FAILURES_WITHIN_S = 20, 600.0
+"""Ends with exit code 1 after which another start is not tried. Longer than an outage of a service, which costs time only."""
+
 MAX_LINE_BYTES = 1024 * 1024
 KILL_AT = "HEADRACE_KILL_AT"
 
@@ -60,6 +63,7 @@ class Child:
     error: dict[str, Any] | None = None
     dismissed_s: float | None = None
     asked: bool = False
+    _failures_s: list[float] = field(default_factory=list)
     _delay_s: float = FIRST_DELAY_S
     _next_start_s: float = 0.0
     _lines: dict[int, Lines] = field(default_factory=dict)
@@ -124,6 +128,12 @@ class Child:
         self._lines.clear()
         self._next_start_s = time.monotonic() + self._delay_s
         self._delay_s = min(2 * self._delay_s, LAST_DELAY_S)
+
+    def failed(self) -> bool:
+        """It ended with exit code 1. Whether that was too often: whatever it is, another start does not cure it."""
+        now_s = time.monotonic()
+        self._failures_s = [at for at in self._failures_s if at > now_s - FAILURES_WITHIN_S] + [now_s]
+        return len(self._failures_s) >= MOST_FAILURES
 
     def _take_report(self, line: str, on_report: Callable[[dict[str, Any]], None]) -> None:
         try:

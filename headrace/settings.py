@@ -27,6 +27,7 @@ from streams.packed import Compression
 from trainer.contracts import Config as TrainConfig
 
 PREFIX = "HEADRACE_"
+FROM_FILE = "_FILE"
 NOT_SETTINGS = (
     "HEADRACE_BENCH_MB",
     "HEADRACE_DATA_DIR",
@@ -96,7 +97,7 @@ class RedisSettings(Section):
     @classmethod
     def _is_url(cls, url: str) -> str:
         if not url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("expected redis://host:port/db, rediss://… or unix:///path")
+            raise ValueError("expected redis://host:port/db, rediss://… or unix:///path, got another scheme")
         return url
 
 
@@ -221,11 +222,7 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     document = _document(file)
-    variables = {
-        tuple(name[len(PREFIX) :].lower().split("__")): (f"the variable {name}", value)
-        for name, value in environment.items()
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS
-    }
+    variables = _variables(environment)
     options = dict(_option(flag) for flag in flags)
     layers = [_nested(options), _nested(variables), document.data]
     try:
@@ -235,6 +232,29 @@ def load_settings(
 
 
 Named = dict[tuple[str, ...], tuple[str, str]]
+
+
+def _variables(environment: Mapping[str, str]) -> Named:
+    """``HEADRACE_A__B=value``, and ``HEADRACE_A__B_FILE=path`` for a value that lies in a file, as secrets do."""
+    found: Named = {}
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        where, plain = f"the variable {name}", name.removesuffix(FROM_FILE)
+        path = tuple(plain[len(PREFIX) :].lower().split("__"))
+        if path in found:
+            raise SpecError([Problem(where, 0, "", f"{plain} or {plain}{FROM_FILE}", "both", "Keep one of them.")])
+        if plain != name:
+            try:
+                value = Path(value).read_text(encoding="utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                got = error.strerror if isinstance(error, OSError) else "no text"
+                problem = Problem(
+                    where, 0, "", "the path of a file that can be read", f"{value}: {got}", "Check its rights."
+                )
+                raise SpecError([problem]) from None
+        found[path] = (where, value)
+    return found
 
 
 def _document(file: Path | None) -> Document:
@@ -284,6 +304,8 @@ def _problem(item: Any, document: Document, variables: Named, options: Named) ->
     if item["type"] == "value_error":
         expected, _, got = str(item["ctx"]["error"]).removeprefix("expected ").rpartition(", got ")
         return Problem(file, line, shown, expected, got)
+    if file.endswith(FROM_FILE):  # never told: it may be a secret
+        return Problem(file, line, shown, str(item["msg"]).removeprefix("Input should be "), "what the file holds")
     expected = str(item["msg"]).removeprefix("Input should be ")
     near = nearest(str(item["input"]), [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
     return Problem(file, line, shown, expected, repr(item["input"]), near)

@@ -1,6 +1,7 @@
 """A tree of processes: starts children, starts them again when they die, ends when they have ended.
 
-Death by a signal is never permanent. Only exit codes 2 to 5 end the tree: the children cannot do better next time.
+Death by a signal is never permanent. Exit codes 2 to 5 end the tree, since a child cannot do better next time, and so does exit
+code 1 that comes again and again.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace import logs
-from headrace.children import Child, ChildSpec
+from headrace.children import FAILURES_WITHIN_S, Child, ChildSpec
 from headrace.stopping import DRAIN_S, Stop
-from streams.errors import EXIT_INCOMPATIBLE, EXIT_USAGE, HeadraceError
+from streams.errors import EXIT_INCOMPATIBLE, EXIT_USAGE, EXIT_WORK_FAILED, HeadraceError
 
 TICK_S = 0.1
 KILL_AFTER_S = DRAIN_S + 1.0
@@ -156,6 +157,11 @@ class Supervisor:
         child.ended()
         self._look_s = 0.0  # it may have ended because it is not wanted any more
         if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE:
+            raise ChildFailed(name, code, error)
+        if code == EXIT_WORK_FAILED and child.failed():
+            logger.error(
+                f"ended with exit code 1 too often within {FAILURES_WITHIN_S:g} s; it is not started again", child=name
+            )
             raise ChildFailed(name, code, error)
         if code == 0 and not self._forever:
             self._done.add(name)

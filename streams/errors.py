@@ -33,7 +33,7 @@ class HeadraceError(Exception):
         self.where = where
         self.do = do
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, object]:
         """The object that ``--json`` prints under ``error``."""
         return {
             "expected": self.expected,

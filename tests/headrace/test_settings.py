@@ -120,3 +120,34 @@ def test_no_sizes(text: object) -> None:
 
 def test_sizes_for_people() -> None:
     assert [format_size(n) for n in (0, 1023, 1536, 4 << 30)] == ["0 B", "1023 B", "1.5 KiB", "4 GiB"]
+
+
+def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("redis://user:s3cret@host:6379/0\n")
+    environment = {"HEADRACE_CACHE__REDIS__URL_FILE": str(tmp_path / "secret")}
+    settings = load_settings(None, environment=environment)
+    found = settings.cache_config().redis
+    assert found is not None
+    assert found.url == "redis://user:s3cret@host:6379/0"
+    assert "s3cret" not in repr(settings)
+    both = environment | {"HEADRACE_CACHE__REDIS__URL": "redis://h/0"}
+    assert "HEADRACE_CACHE__REDIS__URL or HEADRACE_CACHE__REDIS__URL_FILE, got both" in problem(environment=both)
+    absent = problem(environment={"HEADRACE_TRAIN__KEEP_FILE": str(tmp_path / "absent")})
+    assert "the variable HEADRACE_TRAIN__KEEP_FILE" in absent
+    assert "absent: No such file" in absent
+
+
+@pytest.mark.parametrize("name", ["HEADRACE_TRAIN__KEEP", "HEADRACE_CACHE__REDIS__URL", "HEADRACE_LOG__DURABILITY"])
+def test_what_a_file_holds_is_never_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    said = problem(environment={f"{name}_FILE": str(tmp_path / "secret")})
+    assert "s3cret" not in said
+    assert name in said
+
+
+def test_all_problems_as_json(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_settings(file_with(tmp_path, "train: {keep: 0, kep: 3}\n"), environment={})
+    body = caught.value.as_dict()
+    assert {problem["path"] for problem in body["problems"]} == {"train.keep", "train.kep"}  # type: ignore[index, union-attr, attr-defined]
+    assert body["got"] == f"{caught.value.problems[0].got} (and 1 more, see problems)"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace import children
 from headrace.children import FIRST_DELAY_S, LAST_DELAY_S, Child, ChildSpec, Lines
 from headrace.stopping import Stop
 from headrace.supervisor import ChildFailed, Supervisor
@@ -182,3 +183,23 @@ def test_lines_are_put_together() -> None:
     assert lines.feed(b': 1}\n\n{"b": 2}\nrest') == ['{"a": 1}', '{"b": 2}']
     assert lines.feed(b"") == ["rest"]
     assert lines.feed(b"\xff\n") == ["\N{REPLACEMENT CHARACTER}"]
+
+
+def test_a_child_that_fails_again_and_again_ends_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MOST_FAILURES", 4)
+    folder = folder_with(tmp_path / "a", "1 die die die die 1 1 die 1 0")
+    with pytest.raises(ChildFailed) as caught:
+        supervise([ChildSpec("a", (str(folder),))], forever=True)
+    assert caught.value.exit_code == 1
+    assert len(starts(folder)) == 9, "death by a signal does not count"
+
+
+def test_failures_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MOST_FAILURES", 2)
+    monkeypatch.setattr(children, "FAILURES_WITHIN_S", 0.2)
+    child = Child(ChildSpec("a", ()), [], {})
+    for _ in range(3):
+        assert not child.failed()
+        time.sleep(0.25)
+    assert not child.failed()
+    assert child.failed()
