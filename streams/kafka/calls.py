@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from kafka import errors
 
 from streams.errors import Busy, Exhausted, Fenced, HeadraceError, Rebalanced, Unreachable, Usage
+
+T = TypeVar("T")
 
 FENCING = (errors.ProducerFencedError, errors.InvalidProducerEpochError)
 REBALANCING = (
@@ -17,6 +21,8 @@ REBALANCING = (
     errors.RebalanceInProgressError,
     errors.FencedInstanceIdError,
 )
+PASSING = (errors.RetriableError, errors.KafkaConnectionError, errors.NodeNotReadyError)
+RETRY_S = 0.05
 SOON = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
 
 
@@ -29,6 +35,24 @@ def translated(where: str) -> Iterator[None]:
         raise
     except errors.KafkaError as error:
         raise of_kafka(error, where) from error
+
+
+def patiently(where: str, deadline_s: float, call: Callable[[], T]) -> T:
+    """Call again while Kafka says that it cannot now: a coordinator that moves, a broker that comes back.
+
+    Raises what ``translated`` raises, what passes only after ``deadline_s``.
+    """
+    until_s = time.monotonic() + deadline_s
+    while True:
+        try:
+            with translated(where):
+                return call()
+        except HeadraceError as error:
+            cause = error.__cause__
+            unknown = isinstance(cause, errors.UnknownTopicOrPartitionError)
+            if unknown or not isinstance(cause, PASSING) or time.monotonic() > until_s:
+                raise
+            time.sleep(RETRY_S)
 
 
 def of_kafka(error: BaseException, where: str) -> HeadraceError:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, errors
@@ -18,7 +19,7 @@ from kafka.structs import TopicPartition as Outer
 from streams.checks import check_position
 from streams.contracts import AssignmentListener, Membership, Position, Record, TopicPartition
 from streams.errors import Broken, Closed, Usage
-from streams.kafka.calls import of_kafka, translated
+from streams.kafka.calls import of_kafka, patiently, translated
 
 if TYPE_CHECKING:
     from streams.kafka.log import KafkaLog
@@ -177,10 +178,9 @@ class KafkaReader:
         self._check_usable()
         self._named_group()
         found: dict[TopicPartition, Position | None] = {}
-        with translated(self._where):
-            for tp in partitions:
-                at = self._kafka.committed(self._outer(tp), metadata=True, timeout_ms=self._deadline_ms)
-                found[tp] = Position(at.offset, at.metadata or "") if at is not None and at.offset >= 0 else None
+        for tp in partitions:
+            at = patiently(self._where, self._log.config.deadline_s, partial(self._stored, self._outer(tp)))
+            found[tp] = Position(at.offset, at.metadata or "") if at is not None and at.offset >= 0 else None
         return found
 
     def membership(self) -> Membership:
@@ -262,6 +262,9 @@ class KafkaReader:
             listener.on_revoked(gone)
 
     # -- inside
+
+    def _stored(self, outer: Outer) -> OffsetAndMetadata | None:
+        return self._kafka.committed(outer, metadata=True, timeout_ms=self._deadline_ms)
 
     def _take_over(self, partitions: Iterable[TopicPartition]) -> None:
         if self._listener is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from kafka import errors
@@ -14,8 +15,8 @@ from kafka.structs import TopicPartition as Outer
 
 from streams.checks import unknown_topic
 from streams.contracts import Consumer, GroupInfo, Position, Producer, TopicInfo, TopicPartition, TopicSpec
-from streams.errors import Closed, Unreachable
-from streams.kafka.calls import translated
+from streams.errors import Closed, HeadraceError, Unreachable
+from streams.kafka.calls import patiently
 from streams.kafka.config import KafkaConfig
 from streams.kafka.consumer import KafkaReader
 from streams.kafka.producer import KafkaTransactions
@@ -27,6 +28,7 @@ ROOT = TopicSpec("headrace", 1, compacted=True)
 SIZES_S = 2.0
 MAINTAIN_S = 10.0
 WAIT_S = 0.05
+PASSING_NAMES = ("CoordinatorNotAvailableError", "CoordinatorLoadInProgressError", "NotCoordinatorError")
 
 
 def open_log(config: KafkaConfig) -> KafkaLog:
@@ -91,8 +93,9 @@ class KafkaLog:
             self.check_usable()
             partitions = [Outer(self.config.outer(name), p) for p in range(self._topics.existing(name).spec.partitions)]
             for group in self.groups():
-                with contextlib.suppress(errors.KafkaError):
-                    self._admin.delete_group_offsets(self.config.outer(group), partitions)
+                with contextlib.suppress(Unreachable):  # a group with members of this topic: it loses them with it
+                    outer = self.config.outer(group)
+                    self._ask("offsets", partial(self._admin.delete_group_offsets, outer, partitions), None)
             self._topics.delete(name)
 
     def producer(self, transactional_id: str) -> Producer:
@@ -128,52 +131,40 @@ class KafkaLog:
     def group(self, name: str) -> GroupInfo:
         """The group as seen now."""
         outer = self.config.outer(name)
-        with self._lock, translated(f"group {name}"):
-            self.check_usable()
-            try:
-                described = self._admin.describe_groups([outer])[outer]
-                members = len(described.get("members", []))
-            except errors.GroupIdNotFoundError:
-                members = 0
-            try:
-                found = self._admin.list_group_offsets({outer: None}).get(outer, {})
-            except errors.GroupIdNotFoundError:
-                found = {}
+        described = self._ask(f"group {name}", lambda: self._admin.describe_groups([outer]), {})
+        found = self._ask(f"group {name}", lambda: self._admin.list_group_offsets({outer: None}), {})
         positions = {}
-        for at, position in sorted(found.items()):
+        for at, position in sorted(found.get(outer, {}).items()):
             topic = self.config.inner(at.topic)
             if topic is not None and position.offset >= 0:
                 positions[TopicPartition(topic, at.partition)] = Position(position.offset, position.metadata or "")
-        return GroupInfo(name, members, positions)
+        return GroupInfo(name, len(described.get(outer, {}).get("members", [])), positions)
 
     def groups(self) -> list[str]:
         """Names of all groups of the prefix."""
-        with self._lock, translated("groups"):
-            self.check_usable()
-            found = [self.config.inner(group["group_id"]) for group in self._admin.list_groups()]
+        found = [self.config.inner(group["group_id"]) for group in self._ask("groups", self._admin.list_groups, [])]
         return sorted(name for name in found if name)
 
     def delete_group(self, name: str) -> None:
         """Throw its members out, delete its offsets."""
         outer = self.config.outer(name)
         until_s = time.monotonic() + self.config.deadline_s
-        with self._lock, translated(f"group {name}"):
-            self.check_usable()
-            while True:
-                try:
-                    described = self._admin.describe_groups([outer])[outer]
-                    members = [MemberToRemove(member_id=m["member_id"]) for m in described.get("members", [])]
-                    if members:
-                        self._admin.remove_group_members(outer, members)
-                    result = self._admin.delete_groups([outer])
-                    _raise_of(result, outer)
-                    return
-                except errors.GroupIdNotFoundError:
-                    return
-                except errors.NonEmptyGroupError:
-                    if time.monotonic() > until_s:
-                        raise
-                    time.sleep(0.05)
+        while True:
+            described = self._ask(f"group {name}", lambda: self._admin.describe_groups([outer]), {})
+            members = [MemberToRemove(member_id=m["member_id"]) for m in described.get(outer, {}).get("members", [])]
+            if members:
+                self._ask(f"group {name}", partial(self._admin.remove_group_members, outer, members), None)
+            said = self._ask(f"group {name}", lambda: self._admin.delete_groups([outer]), {}).get(outer, "OK")
+            if said in ("OK", "GroupIdNotFoundError"):
+                return
+            if said not in ("NonEmptyGroupError", *PASSING_NAMES) or time.monotonic() > until_s:
+                raise Unreachable(
+                    expected="to delete a group",
+                    got=said,
+                    where=f"group {name}",
+                    do="Stop its members, then try again.",
+                )
+            time.sleep(0.05)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for something to read of the consumers of this thread; without such a consumer, for any topic to grow."""
@@ -237,6 +228,17 @@ class KafkaLog:
 
     # -- inside
 
+    def _ask(self, where: str, call: Callable[[], Any], absent: Any) -> Any:
+        """One call of the admin client, again while it passes; ``absent`` if it is about a group that is not there."""
+        with self._lock:
+            self.check_usable()
+            try:
+                return patiently(where, self.config.deadline_s, call)
+            except HeadraceError as error:
+                if isinstance(error.__cause__, errors.GroupIdNotFoundError):
+                    return absent
+                raise
+
     def _outer(self, tp: TopicPartition) -> Outer:
         return Outer(self.config.outer(tp.topic), tp.partition)
 
@@ -244,12 +246,11 @@ class KafkaLog:
         wanted = {self._outer(tp): tp for tp in partitions}
         if not wanted:
             return {}
-        with self._lock, translated("offsets"):
-            self.check_usable()
+        with self._lock:
             for tp in wanted.values():
                 if not 0 <= tp.partition < self._topics.existing(tp.topic).spec.partitions:
                     raise unknown_topic(f"{tp.topic}/{tp.partition}")
-            found = self._admin.list_partition_offsets(dict.fromkeys(wanted, spec))
+        found = self._ask("offsets", lambda: self._admin.list_partition_offsets(dict.fromkeys(wanted, spec)), {})
         return {tp: int(found[outer].offset) for outer, tp in wanted.items()}
 
     def _wait_for_growth(self, until_s: float) -> bool:
@@ -266,21 +267,20 @@ class KafkaLog:
             time.sleep(min(WAIT_S, left_s))
 
     def _partition_sizes(self) -> dict[Outer, int]:
-        with self._lock, translated("sizes"):
-            at_s, sizes = self._sizes
-            if at_s > time.monotonic() - SIZES_S:
-                return sizes
-            sizes = {}
-            for broker in self._admin.describe_log_dirs():
-                for folder in broker.get("results", broker.get("log_dirs", [])):
-                    for topic in folder["topics"]:
-                        if self.config.inner(topic["name"]) is None:
-                            continue
-                        for part in topic["partitions"]:
-                            outer = Outer(topic["name"], part["partition_index"])
-                            sizes[outer] = max(sizes.get(outer, 0), int(part["partition_size"]))
-            self._sizes = (time.monotonic(), sizes)
+        at_s, sizes = self._sizes
+        if at_s > time.monotonic() - SIZES_S:
             return sizes
+        sizes = {}
+        brokers = self._ask("sizes", self._admin.describe_log_dirs, [])
+        folders = [folder for broker in brokers for folder in broker.get("results", broker.get("log_dirs", []))]
+        topics = [
+            topic for folder in folders for topic in folder["topics"] if self.config.inner(topic["name"]) is not None
+        ]
+        for name, part in ((topic["name"], part) for topic in topics for part in topic["partitions"]):
+            outer = Outer(name, part["partition_index"])
+            sizes[outer] = max(sizes.get(outer, 0), int(part["partition_size"]))
+        self._sizes = (time.monotonic(), sizes)
+        return sizes
 
     def _needed(self, topics: set[str]) -> dict[TopicPartition, int]:
         """The lowest offset that a group still wants; a member's partition without a position: its beginning."""
@@ -302,15 +302,4 @@ class KafkaLog:
             surplus = int(count * (1 - info.spec.retention_bytes / size))
             before = min(begins[tp] + surplus, needed[tp])
             if before > begins[tp]:
-                with self._lock, translated(f"retention of {tp.topic}"):
-                    self._admin.delete_records({self._outer(tp): before})
-
-
-def _raise_of(result: Any, group: str) -> None:
-    """``delete_groups`` gives by group a text, ``OK`` or the name of an error."""
-    said = str(dict(result).get(group, "OK"))
-    for error in (errors.NonEmptyGroupError, errors.GroupIdNotFoundError):
-        if error.__name__ in said:
-            raise error()
-    if said != "OK" and "NoError" not in said:
-        raise errors.KafkaError(said)
+                self._ask("retention", partial(self._admin.delete_records, {self._outer(tp): before}), None)

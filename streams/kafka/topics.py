@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka import errors
@@ -11,8 +11,8 @@ from kafka.admin import ConfigResource, KafkaAdminClient
 
 from streams.checks import check_same, check_spec, unknown_topic
 from streams.contracts import TopicInfo, TopicSpec
-from streams.errors import SchemaMismatch
-from streams.kafka.calls import translated
+from streams.errors import HeadraceError, SchemaMismatch, Usage
+from streams.kafka.calls import patiently
 from streams.kafka.config import OVERHEAD_BYTES, KafkaConfig
 
 FRESH_S = 2.0
@@ -63,15 +63,13 @@ class Topics:
 
     def all(self) -> list[TopicInfo]:
         """All of the prefix, by name."""
-        with translated("topics"):
-            inner = [self._config.inner(name) for name in self._admin.list_topics()]
+        inner = [self._config.inner(name) for name in self._ask("topics", self._admin.list_topics)]
         return self._describe(sorted(name for name in inner if name))
 
     def delete(self, name: str) -> None:
         """Delete one and wait until it is gone."""
         self.existing(name)
-        with translated(f"topic {name}"):
-            self._admin.delete_topics([self._config.outer(name)])
+        self._ask(f"topic {name}", lambda: self._admin.delete_topics([self._config.outer(name)]))
         until_s = time.monotonic() + VISIBLE_S
         while self._describe([name]) and time.monotonic() < until_s:
             time.sleep(0.02)
@@ -79,6 +77,9 @@ class Topics:
     def forget(self) -> None:
         """Believe nothing."""
         self._known.clear()
+
+    def _ask(self, where: str, call: Callable[[], Any]) -> Any:
+        return patiently(where, self._config.deadline_s, call)
 
     def _make(self, spec: TopicSpec) -> None:
         configs = {
@@ -97,11 +98,11 @@ class Topics:
             "replication_factor": self._config.replication,
             "configs": configs,
         }
-        with translated(f"topic {spec.name}"):
-            try:
-                self._admin.create_topics({self._config.outer(spec.name): asked})
-            except errors.TopicAlreadyExistsError:  # another process was faster
-                return
+        try:
+            self._ask(f"topic {spec.name}", lambda: self._admin.create_topics({self._config.outer(spec.name): asked}))
+        except HeadraceError as error:
+            if not isinstance(error.__cause__, errors.TopicAlreadyExistsError):  # another process was faster
+                raise
 
     def _appeared(self, name: str) -> TopicInfo:
         until_s = time.monotonic() + VISIBLE_S
@@ -115,13 +116,13 @@ class Topics:
         outer = [self._config.outer(name) for name in names]
         if not outer:
             return []
-        with translated("topics"):
-            described = [topic for topic in self._admin.describe_topics(outer) if not topic["error_code"]]
-            wanted = [ConfigResource("TOPIC", topic["name"]) for topic in described]
-            try:
-                configs = self._admin.describe_configs(wanted)["topic"] if wanted else {}
-            except errors.UnknownTopicOrPartitionError:  # deleted meanwhile
-                return []
+        answer = self._ask("topics", lambda: self._admin.describe_topics(outer))
+        described = [topic for topic in answer if not topic["error_code"]]
+        wanted = [ConfigResource("TOPIC", topic["name"]) for topic in described]
+        try:
+            configs = self._ask("topics", lambda: self._admin.describe_configs(wanted))["topic"] if wanted else {}
+        except Usage:  # deleted meanwhile
+            return []
         found = []
         for topic in described:
             values = {key: value["value"] for key, value in configs.get(topic["name"], {}).items()}
