@@ -55,8 +55,12 @@ class SpecError(Usage):
         return "\n".join([f"{count} problem{'s' if count > 1 else ''}:", *lines])
 
     def as_dict(self) -> dict[str, object]:
-        """The object for ``--json``: the first problem, and all of them in ``problems``."""
+        """The object for ``--json``: the first problem; all of them are ``listed``."""
         base = super().as_dict()
         if len(self.problems) > 1:
             base["got"] = f"{self.got} (and {len(self.problems) - 1} more, see problems)"
-        return base | {"problems": [asdict(problem) for problem in self.problems]}
+        return base
+
+    def listed(self) -> list[dict[str, object]]:
+        """All problems, JSON types."""
+        return [asdict(problem) for problem in self.problems]

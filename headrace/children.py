@@ -60,6 +60,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     progressed: bool = False
+    reported: bool = False
     error: dict[str, Any] | None = None
     dismissed_s: float | None = None
     asked: bool = False
@@ -130,7 +131,8 @@ class Child:
         self._delay_s = min(2 * self._delay_s, LAST_DELAY_S)
 
     def failed(self) -> bool:
-        """It ended with exit code 1. Whether that was too often: whatever it is, another start does not cure it."""
+        """It ended with exit code 1, or could not reach what it needs. Whether that was too often: whatever it is, another start
+        does not cure it."""
         now_s = time.monotonic()
         self._failures_s = [at for at in self._failures_s if at > now_s - FAILURES_WITHIN_S] + [now_s]
         return len(self._failures_s) >= MOST_FAILURES
@@ -145,6 +147,7 @@ class Child:
         if isinstance(report.get("error"), dict):
             self.error = report["error"]
             return
+        self.reported = True
         if report.get("moved"):
             self._delay_s = FIRST_DELAY_S
         on_report(report)

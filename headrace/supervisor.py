@@ -1,7 +1,8 @@
 """A tree of processes: starts children, starts them again when they die, ends when they have ended.
 
 Death by a signal is never permanent. Exit codes 2 to 5 end the tree, since a child cannot do better next time, and so does exit
-code 1 that comes again and again.
+code 1 that comes again and again. Exit code 3 (unreachable) of a child that has worked before counts as 1: what is away may
+come back.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any, Protocol
 from headrace import logs
 from headrace.children import FAILURES_WITHIN_S, Child, ChildSpec
 from headrace.stopping import DRAIN_S, Stop
-from streams.errors import EXIT_INCOMPATIBLE, EXIT_USAGE, EXIT_WORK_FAILED, HeadraceError
+from streams.errors import EXIT_INCOMPATIBLE, EXIT_UNREACHABLE, EXIT_USAGE, EXIT_WORK_FAILED, HeadraceError
 
 TICK_S = 0.1
+TROUBLE_S = 5.0
 KILL_AFTER_S = DRAIN_S + 1.0
 
 logger = logs.get("supervisor")
@@ -96,7 +98,14 @@ class Supervisor:
         if time.monotonic() < self._look_s:
             return
         self._look_s = time.monotonic() + 0.5
-        wanted = {spec.name: spec for spec in self._wanted()}
+        try:
+            wanted = {spec.name: spec for spec in self._wanted()}
+        except HeadraceError as error:  # a log that is away: what runs goes on
+            if not (error.retriable and self._children):
+                raise
+            self._look_s = time.monotonic() + TROUBLE_S
+            logger.warning(f"cannot look for news: {error}")
+            return
         fresh = wanted.keys() - self._children.keys()
         if fresh and self._children:
             self._done.clear()  # there is work again for those that had ended
@@ -156,11 +165,13 @@ class Supervisor:
         error, code = child.error, process.returncode
         child.ended()
         self._look_s = 0.0  # it may have ended because it is not wanted any more
-        if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE:
+        passing = code == EXIT_WORK_FAILED or (code == EXIT_UNREACHABLE and child.reported)
+        if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE and not passing:
             raise ChildFailed(name, code, error)
-        if code == EXIT_WORK_FAILED and child.failed():
+        if passing and child.failed():
             logger.error(
-                f"ended with exit code 1 too often within {FAILURES_WITHIN_S:g} s; it is not started again", child=name
+                f"ended with exit code {code} too often within {FAILURES_WITHIN_S:g} s; it is not started again",
+                child=name,
             )
             raise ChildFailed(name, code, error)
         if code == 0 and not self._forever:

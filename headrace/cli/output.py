@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 from streams.errors import EXIT_USAGE, EXIT_WORK_FAILED, HeadraceError
@@ -63,7 +64,7 @@ def report_error(error: BaseException, *, as_json: bool, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, HeadraceError):
-        _say(error_text(error), error.as_dict(), as_json=as_json)
+        _say(error_text(error), error.as_dict(), as_json=as_json, problems=getattr(error, "listed", list)())
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -84,7 +85,7 @@ def report_error(error: BaseException, *, as_json: bool, debug: bool) -> int:
     return EXIT_WORK_FAILED
 
 
-def _say(text: str, body: dict[str, Any], *, as_json: bool) -> None:
+def _say(text: str, body: dict[str, Any], *, as_json: bool, problems: Sequence[Any] = ()) -> None:
     note(text)
     if as_json:
-        print_object({"error": body})
+        print_object({"error": body} | ({"problems": list(problems)} if problems else {}))

@@ -124,30 +124,60 @@ class Workers:
 def run_role(role: Role, parts: Parts, workers: Workers) -> int:
     """Run until the role is over or a signal came; the exit code.
 
+    A service that is away costs time: errors that may pass are said, and the loop goes on.
+
     Signals are handled from here on: before, while libraries are imported, there is nothing to drain, and SIGTERM ends the
     process at once.
     """
     parts.stop.install()
     pulse = _Pulse(role, parts)
-    wanted: Mapping[tuple[str, str], Made] | None = None
+    turn = _Turn(role, parts, workers, pulse)
     try:
         while parts.stop.signal is None:
-            if pulse.look_due():
-                news = parts.registry.refresh()
-                wanted = role.wanted() if news or wanted is None else wanted
-                workers.follow(wanted)
-            moved = workers.step()
-            pulse.beat(moved)
-            if moved:
-                continue
-            if role.over():
+            if turn.over():
                 break
-            role.wait(WAIT_S)
         role.drain()
         pulse.last()
     finally:
         workers.close()
     return parts.stop.exit_code
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One round of the loop."""
+
+    role: Role
+    parts: Parts
+    workers: Workers
+    pulse: _Pulse
+    _wanted: Mapping[tuple[str, str], Made] | None = None
+
+    def over(self) -> bool:
+        """Do it; whether the role has ended. What is away may come back: it is said, and waited for."""
+        try:
+            return self._done()
+        except HeadraceError as error:
+            if not error.retriable:
+                raise
+            self.pulse.trouble(error)
+            time.sleep(RENEW_S)
+            return False
+
+    def _done(self) -> bool:
+        """Look for news, let the workers work, wait if there was nothing to do."""
+        if self.pulse.look_due():
+            news = self.parts.registry.refresh()
+            self._wanted = self.role.wanted() if news or self._wanted is None else self._wanted
+            self.workers.follow(self._wanted)
+        moved = self.workers.step()
+        self.pulse.beat(moved)
+        if moved:
+            return False
+        if self.role.over():
+            return True
+        self.role.wait(WAIT_S)
+        return False
 
 
 class _Pulse:
@@ -157,6 +187,7 @@ class _Pulse:
         self._role, self._parts = role, parts
         self._look_s = self._report_s = 0.0
         self._say_s = time.monotonic() + SAY_S
+        self._trouble_s = 0.0
         self._moved = 0
 
     def look_due(self) -> bool:
@@ -180,6 +211,12 @@ class _Pulse:
             self._say_s = now_s + SAY_S
             if waiting := self._role.waiting():
                 logger.info(f"waits {waiting}")
+
+    def trouble(self, error: HeadraceError) -> None:
+        """Say what is away, every ten seconds at most."""
+        if time.monotonic() >= self._trouble_s:
+            self._trouble_s = time.monotonic() + SAY_S
+            logger.warning(f"waits for what is away: {error}")
 
     def last(self) -> None:
         """The last report, so that the end is seen."""

@@ -156,7 +156,9 @@ def test_errors_in_both_shapes(project: Path, args: list[str], code: int, part: 
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     done = headrace("-C", project, *args, "--json")
-    error = json.loads(done.stdout)["error"]
+    answer = json.loads(done.stdout)
+    assert answer.keys() <= {"error", "problems"}
+    error = answer["error"]
     assert set(error) == {"expected", "got", "where", "do", "exit_code"}
     assert error["exit_code"] == done.returncode == code
     assert all(error[key] for key in ("expected", "got", "where", "do"))

@@ -148,6 +148,5 @@ def test_what_a_file_holds_is_never_told(tmp_path: Path, name: str) -> None:
 def test_all_problems_as_json(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         load_settings(file_with(tmp_path, "train: {keep: 0, kep: 3}\n"), environment={})
-    body = caught.value.as_dict()
-    assert {problem["path"] for problem in body["problems"]} == {"train.keep", "train.kep"}  # type: ignore[index, union-attr, attr-defined]
-    assert body["got"] == f"{caught.value.problems[0].got} (and 1 more, see problems)"
+    assert {problem["path"] for problem in caught.value.listed()} == {"train.keep", "train.kep"}
+    assert caught.value.as_dict()["got"] == f"{caught.value.problems[0].got} (and 1 more, see problems)"

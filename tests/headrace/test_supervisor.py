@@ -15,6 +15,7 @@ from headrace import children
 from headrace.children import FIRST_DELAY_S, LAST_DELAY_S, Child, ChildSpec, Lines
 from headrace.stopping import Stop
 from headrace.supervisor import ChildFailed, Supervisor
+from streams.errors import Unreachable
 
 HERE = Path(__file__).parent
 PREFIX = [sys.executable, str(HERE / "tiny_child.py")]
@@ -203,3 +204,23 @@ def test_failures_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None
         time.sleep(0.25)
     assert not child.failed()
     assert child.failed()
+
+
+def test_what_was_reached_before_may_come_back(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "a", "die 3 3 0")
+    supervise([ChildSpec("a", (str(folder),))])
+    assert len(starts(folder)) == 4
+
+
+def test_a_log_that_is_away_stops_nobody(tmp_path: Path) -> None:
+    folder, asked = folder_with(tmp_path / "a", "die 0"), 0
+
+    def wanted() -> list[ChildSpec]:
+        nonlocal asked
+        asked += 1
+        if asked in (2, 3):
+            raise Unreachable(expected="an answer", got="none", where="kafka", do="Wait.")
+        return [ChildSpec("a", (str(folder),))]
+
+    Supervisor(PREFIX, os.environ, wanted, Recorder(), forever=False).run(Stop(), on_stopping=lambda: None)
+    assert len(starts(folder)) == 2
