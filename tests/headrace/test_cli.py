@@ -118,6 +118,16 @@ def test_texts_for_people(project: Path) -> None:
         assert done.stdout.strip()
 
 
+def test_all_problems_of_all_files_are_in_the_object(project: Path) -> None:
+    for number in range(12):
+        text = f"experiment: x{number}\nsample: nothing\nlabels: {{y: {{column: y}}}}\nfeatures: {{a: {{hash: a}}}}\nmodel: lr\n"
+        (project / f"experiments/x{number}.yaml").write_text(text)
+    done = headrace("-C", project, "validate", "--json")
+    assert done.returncode == 2
+    problems = json.loads(done.stdout)["error"]["problems"]
+    assert {Path(problem["where"].partition(":")[0]).name for problem in problems} >= {f"x{n}.yaml" for n in range(12)}
+
+
 @pytest.mark.parametrize("name", ["feed", "experiment"])
 def test_schema(name: str) -> None:
     schema = json.loads(headrace("schema", name).stdout)
@@ -157,7 +167,7 @@ def test_errors_in_both_shapes(project: Path, args: list[str], code: int, part: 
     assert done.stdout == ""
     done = headrace("-C", project, *args, "--json")
     error = json.loads(done.stdout)["error"]
-    assert set(error) == {"expected", "got", "where", "do", "exit_code"}
+    assert set(error) - {"problems"} == {"expected", "got", "where", "do", "exit_code"}
     assert error["exit_code"] == done.returncode == code
     assert all(error[key] for key in ("expected", "got", "where", "do"))
 
