@@ -5,17 +5,20 @@ Each partition has its own share of the budget, so one that is full never keeps 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
 
 from cache.chunks import Chunk, decode_chunk, encode_chunk
-from cache.contracts import Key
-from cache.tiers import TieredCache
+from cache.contracts import Cache, Key
 from streams.contracts import Consumer, Log, Record, TopicInfo, TopicPartition
 
 CHUNK_BYTES = 1024 * 1024 - 16 * 1024
 LOOK_S = 0.1
+CLOSE_S = 10.0
+
+_logger = logging.getLogger(__name__)
 
 
 class _Lane:
@@ -42,13 +45,13 @@ class Prefetcher:
     One thread takes; the thread of this object reads. Not for use across a fork.
     """
 
-    def __init__(self, log: Log, topic: TopicInfo, cache: TieredCache, *, max_bytes: int, poll_bytes: int) -> None:
+    def __init__(self, log: Log, topic: TopicInfo, cache: Cache, *, max_bytes: int, poll_bytes: int) -> None:
         self._log, self._topic, self._cache = log, topic, cache
         self._max_bytes, self._chunk_bytes = max_bytes, min(poll_bytes, CHUNK_BYTES)
         self._lanes: dict[int, _Lane] = {}
         self._consumers: dict[int, Consumer] = {}
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._arrived = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -82,11 +85,11 @@ class Prefetcher:
                 self._changed.notify_all()
             return record
 
-    def peek(self, partition: int) -> Record | None:
-        """The next record if it is there, without taking it."""
+    def wait(self, timeout_s: float) -> None:
+        """Block until records came since the last ``wait`` ended, or an error, or the time is over."""
         with self._changed:
-            records = self._lanes[partition].records
-            return records[0] if records else None
+            self._changed.wait_for(lambda: self._arrived or self._error is not None or self._closed, timeout_s)
+            self._arrived = False
 
     def position(self, partition: int) -> int:
         """The offset after the last record taken, moved past gaps when nothing lies behind them."""
@@ -107,7 +110,10 @@ class Prefetcher:
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_S)
+            if self._thread.is_alive():  # it ends with its call to the log; until then its consumers are in use
+                _logger.warning("reading ahead of %s has not ended after %g s", self._topic.spec.name, CLOSE_S)
+                return
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers.clear()
@@ -139,13 +145,13 @@ class Prefetcher:
         if chunk is None or (not chunk.records and chunk.next_offset == lane.read_to):
             return False
         with self._changed:
-            empty = not lane.records
             lane.records.extend(chunk.records)
             lane.bytes += sum(_size(record) for record in chunk.records)
             lane.read_to = chunk.next_offset
             if not lane.records:
                 lane.taken_to = lane.read_to
-            if empty and lane.records:
+            if chunk.records:
+                self._arrived = True
                 self._changed.notify_all()
         return bool(chunk.records)
 
@@ -153,27 +159,27 @@ class Prefetcher:
         tp = self._tp(partition)
         key = Key(self._topic.id, partition, offset)
         try:
-            value = self._cache.get_or_load(key, lambda: self._load(partition, offset))
+            value = self._cache.get_or_load(key, lambda: self._load(key))
         except _NothingThere as nothing:
             return Chunk((), nothing.args[0])
-        chunk = decode_chunk(value, tp)
+        chunk = decode_chunk(key, value, tp)
         if chunk is None:  # damaged in a tier
             try:
-                value = self._load(partition, offset)
+                value = self._load(key)
             except _NothingThere as nothing:
                 return Chunk((), nothing.args[0])
             self._cache.replace(key, value)
-            chunk = decode_chunk(value, tp)
+            chunk = decode_chunk(key, value, tp)
         return chunk
 
-    def _load(self, partition: int, offset: int) -> bytes:
-        tp, consumer = self._tp(partition), self._consumers[partition]
+    def _load(self, key: Key) -> bytes:
+        tp, consumer, offset = self._tp(key.partition), self._consumers[key.partition], key.offset
         if consumer.position(tp) != offset:
             consumer.seek(tp, offset)
         records = consumer.poll(self._chunk_bytes, 0.0)
         if not records:
             raise _NothingThere(max(offset, consumer.position(tp)))
-        return encode_chunk(records, consumer.position(tp))
+        return encode_chunk(key, records, consumer.position(tp))
 
     def _share(self) -> int:
         return max(1, self._max_bytes // max(1, len(self._lanes)))

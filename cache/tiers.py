@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -74,15 +75,21 @@ class TieredCache:
 
 def _get(tier: Tier, key: Key) -> Value | None:
     """A tier that breaks its promise and raises is an empty one."""
+    begun_s = time.perf_counter()
     try:
         return tier.get(key)
     except Exception:
         tier.counters.errors += 1
         return None
+    finally:
+        tier.counters.seconds += time.perf_counter() - begun_s
 
 
 def _put(tier: Tier, key: Key, value: Value) -> None:
+    begun_s = time.perf_counter()
     try:
         tier.put(key, value)
     except Exception:
         tier.counters.errors += 1
+    finally:
+        tier.counters.seconds += time.perf_counter() - begun_s

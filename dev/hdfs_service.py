@@ -10,11 +10,14 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from hdfs_native import Client, WriteOptions
+
 from dev.daemon import Daemon, Launch, free_ports
 from dev.errors import NotReady
 from dev.programs import jars, java
 
 READY_S = 60.0
+PIECE_BYTES = 4 * 1024 * 1024
 _SERVER = "org.apache.hadoop.hdfs.server"
 _NAMENODE, _DATANODE = f"{_SERVER}.namenode.NameNode", f"{_SERVER}.datanode.DataNode"
 
@@ -66,6 +69,22 @@ class Hdfs:
     def wait(self) -> None:
         """Until both work: safe mode is off and the DataNode has reported."""
         self.datanode.wait(self._works, READY_S)
+
+    def client(self) -> Client:
+        """Of this HDFS."""
+        return Client(self.url)
+
+    def put(self, path: str, data: bytes, block_bytes: int = 1024 * 1024) -> None:
+        """A file, closed."""
+        with self.client().create(path, WriteOptions(block_size=block_bytes, overwrite=True)) as handle:
+            for begin in range(0, len(data), PIECE_BYTES):
+                handle.write(data[begin : begin + PIECE_BYTES])
+
+    def put_folder(self, local: Path, path: str, block_bytes: int = 1024 * 1024) -> str:
+        """All files of a local folder; the URL of the copy."""
+        for file in sorted(p for p in local.rglob("*") if p.is_file()):
+            self.put(f"{path}/{file.relative_to(local)}", file.read_bytes(), block_bytes)
+        return f"{self.url}{path}"
 
     def stop(self) -> None:
         """Shut both down."""

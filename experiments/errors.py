@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from streams.errors import Usage
 
 SHOWN = 10
-CORRECT = "Correct the file."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,6 @@ class Problem:
         place = f"{self.file}:{self.line}" if self.line else self.file
         return f"{place} ({self.path})" if self.path else place
 
-    def as_dict(self) -> dict[str, str]:
-        """The object for ``--json``."""
-        do = self.do or CORRECT
-        return {"expected": self.expected, "got": self.got, "where": self.where, "do": do}
-
     def __str__(self) -> str:
         hint = f"\n      {self.do}" if self.do else ""
         return f"{self.where}\n      expected {self.expected}, got {self.got}{hint}"
@@ -51,7 +44,7 @@ class SpecError(Usage):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         first = problems[0]
-        super().__init__(expected=first.expected, got=first.got, where=first.where, do=first.do or CORRECT)
+        super().__init__(expected=first.expected, got=first.got, where=first.where, do=first.do or "Correct the file.")
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
@@ -61,6 +54,9 @@ class SpecError(Usage):
         count = len(self.problems)
         return "\n".join([f"{count} problem{'s' if count > 1 else ''}:", *lines])
 
-    def as_dict(self) -> dict[str, Any]:
-        """The object for ``--json``: the first problem's fields, as of any error, and ``problems`` with all of them."""
-        return super().as_dict() | {"problems": [problem.as_dict() for problem in self.problems]}
+    def as_dict(self) -> dict[str, object]:
+        """The object for ``--json``: the first problem, and all of them in ``problems``."""
+        base = super().as_dict()
+        if len(self.problems) > 1:
+            base["got"] = f"{self.got} (and {len(self.problems) - 1} more, see problems)"
+        return base | {"problems": [asdict(problem) for problem in self.problems]}

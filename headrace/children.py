@@ -15,7 +15,9 @@ from headrace.reporting import PipeReporter
 from streams.errors import HeadraceError
 
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0
-"""Waits after a death by a signal; they grow while a child comes to nothing, and start again with its first progress."""
+MOST_FAILURES, FAILURES_WITHIN_S = 20, 600.0
+"""Ends with exit code 1 after which another start is not tried. Longer than an outage of a service, which costs time only."""
+
 MAX_LINE_BYTES = 1024 * 1024
 KILL_AT = "HEADRACE_KILL_AT"
 
@@ -26,27 +28,6 @@ class ChildSpec:
 
     name: str
     args: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How often a child may fail by itself (exit code 1, or one that is not ours) before it is given up.
-
-    Progress between two failures does not count for it: who trains, fails and trains the same again has progress too.
-    The defaults bear trouble of about a minute.
-
-    Args:
-        failures, within_s: so many failures within so many seconds are the end.
-        first_delay_s, last_delay_s: the wait after the first failure; each further one doubles it up to the last.
-    """
-
-    failures: int = 8
-    within_s: float = 600.0
-    first_delay_s: float = 0.5
-    last_delay_s: float = 30.0
-
-
-LIMITS = Limits()
 
 
 @dataclass(slots=True)
@@ -70,20 +51,19 @@ class Child:
     """A process, or the wait for its next start.
 
     Args:
-        prefix: command line up to the global options. environment: of the process. limits: of its failures.
+        prefix: command line up to the global options. environment: of the process.
     """
 
     spec: ChildSpec
     prefix: Sequence[str]
     environment: Mapping[str, str]
-    limits: Limits = Limits()
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     progressed: bool = False
     error: dict[str, Any] | None = None
     dismissed_s: float | None = None
     asked: bool = False
-    failed_s: list[float] = field(default_factory=list)
+    _failures_s: list[float] = field(default_factory=list)
     _delay_s: float = FIRST_DELAY_S
     _next_start_s: float = 0.0
     _lines: dict[int, Lines] = field(default_factory=dict)
@@ -149,15 +129,11 @@ class Child:
         self._next_start_s = time.monotonic() + self._delay_s
         self._delay_s = min(2 * self._delay_s, LAST_DELAY_S)
 
-    def failed(self) -> float | None:
-        """It ended by itself with an error: the seconds until its next start, or ``None`` if it failed too often."""
+    def failed(self) -> bool:
+        """It ended with exit code 1. Whether that was too often: whatever it is, another start does not cure it."""
         now_s = time.monotonic()
-        self.failed_s = [then for then in self.failed_s if then > now_s - self.limits.within_s] + [now_s]
-        if len(self.failed_s) >= self.limits.failures:
-            return None
-        delay_s = min(self.limits.first_delay_s * 2.0 ** (len(self.failed_s) - 1), self.limits.last_delay_s)
-        self._next_start_s = now_s + delay_s
-        return delay_s
+        self._failures_s = [at for at in self._failures_s if at > now_s - FAILURES_WITHIN_S] + [now_s]
+        return len(self._failures_s) >= MOST_FAILURES
 
     def _take_report(self, line: str, on_report: Callable[[dict[str, Any]], None]) -> None:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace import running
 from headrace.cli.output import note
+from headrace.examples.places import Places
 from headrace.progress import Display, make_display
 from headrace.project import Project
 from headrace.settings import Settings
@@ -69,7 +70,9 @@ class MarkingDisplay:
         self.marks.setdefault(name, time.monotonic() - self._began_s)
 
 
-def run_demo(directory: Path | None, example: str, settings: Settings, arguments: Sequence[str]) -> dict[str, Any]:
+def run_demo(
+    directory: Path | None, example: str, places: Places, settings: Settings, arguments: Sequence[str]
+) -> dict[str, Any]:
     """Make the project, publish its experiments, run to the end. The result object, with ``directory`` and ``phases``.
 
     Raises:
@@ -81,7 +84,7 @@ def run_demo(directory: Path | None, example: str, settings: Settings, arguments
     folder = directory if directory is not None else Path(tempfile.mkdtemp(prefix="headrace-demo-")) / example
     note(f"headrace demo: {example} in {folder}")
     phases = Phases()
-    phases.run("get data, write project", lambda: write_project(folder, example))
+    phases.run("get data, write project", lambda: write_project(folder, example, places))
     project = Project(folder.absolute())
     phases.run("publish", lambda: _publish(project, settings))
     run = running.Run(project, settings, "end", {}, (*arguments, "--log-level", "warning"), "warning")

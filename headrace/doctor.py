@@ -18,6 +18,7 @@ from typing import Literal
 from headrace import runtime
 from headrace.project import Project
 from headrace.quantities import format_size
+from headrace.settings import Settings
 from streams.errors import HeadraceError
 
 DISTRIBUTION = "headrace"
@@ -34,6 +35,8 @@ PACKAGES = (
     "safetensors",
     "xxhash",
     "fsspec",
+    "hdfs-native",
+    "redis",
 )
 MIN_FREE_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
@@ -63,6 +66,7 @@ def examine(project: Project | None) -> Iterator[Finding]:
     yield from _folders(project)
     yield from _machine()
     yield from _environment()
+    yield from _sources(project)
 
 
 def warm(run: Callable[[], None]) -> Finding:
@@ -164,3 +168,36 @@ def _environment() -> Iterator[Finding]:
         runtime.refuse(os.environ)
     except HeadraceError as error:
         yield Finding("bad", error.got, error.do)
+
+
+def _sources(project: Project | None) -> Iterator[Finding]:
+    """The file system of each feed that is not on this machine."""
+    from experiments.errors import SpecError
+    from experiments.loading import load_feeds
+    from headrace.reach import look_at
+
+    if project is None:
+        return
+    try:
+        feeds = load_feeds(project.feeds)
+    except SpecError as error:
+        yield Finding("bad", f"the feeds cannot be read: {error}", "headrace validate")
+        return
+    for feed in feeds.values():
+        if "://" not in feed.files.url:
+            continue
+        try:
+            yield Finding("ok", look_at(feed))
+        except HeadraceError as error:
+            yield Finding("bad", f"feed {feed.feed}: {error.where}: {error.got}", error.do)
+
+
+def services(settings: Settings) -> Iterator[Finding]:
+    """What the settings name beside the machine: a Redis may be away at any time, so that is a note."""
+    config = settings.cache_config().redis
+    if config is not None:
+        from cache.redis_tier import look_at
+
+        problem, text = look_at(config)
+        do = "Trainers go on without it, and read the log instead. See docs/services/redis.md."
+        yield Finding("note", text, do) if problem else Finding("ok", text)

@@ -18,6 +18,7 @@ from headrace.lock import RunLock
 from headrace.look import Look
 from headrace.progress import Display, SelfReporter, make_display
 from headrace.project import Project, open_project_log
+from headrace.reach import require_reachable
 from headrace.reporting import PipeReporter, Reporter
 from headrace.roles.loop import Parts, Role, Workers, run_role
 from headrace.settings import Settings
@@ -55,6 +56,8 @@ def run_single(run: Run, role: str, *, child: bool) -> int:
     with _one_role(run, role, child=child) as (parts, look, ending):
         workers = Workers()
         made: Role
+        if role == "ingest" and not child:
+            require_reachable(look.live_feeds().values())
         if role == "ingest":
             from headrace.roles.ingest import IngestRole
 
@@ -97,6 +100,7 @@ def run_all(run: Run, display: Display) -> int:
 
     Raises:
         Usage: another run holds the project, or the run shall end and nothing is published. ChildFailed.
+        Unreachable: the files of a feed; later, while it runs, it would wait for them.
     """
     lock = RunLock(run.project.lock, "alone")
     lock.acquire()
@@ -109,6 +113,7 @@ def run_all(run: Run, display: Display) -> int:
                     where=str(run.project.root),
                     do="headrace publish experiments/*.yaml, then run again.",
                 )
+            require_reachable(look.live_feeds().values())
             return _run_tree(run, look, ("ingest", "preprocess"), lock, display)
     finally:
         lock.release()

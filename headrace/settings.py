@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from cache.contracts import Config as CacheConfig
+from cache.contracts import RedisConfig
 from experiments.documents import Document, parse_document
 from experiments.errors import Problem, SpecError
 from experiments.fields import Duration
@@ -26,6 +27,8 @@ from streams.packed import Compression
 from trainer.contracts import Config as TrainConfig
 
 PREFIX = "HEADRACE_"
+FROM_FILE = "_FILE"
+HIDDEN = "something else (what a file holds is not shown)"
 NOT_SETTINGS = (
     "HEADRACE_BENCH_MB",
     "HEADRACE_DATA_DIR",
@@ -33,11 +36,13 @@ NOT_SETTINGS = (
     "HEADRACE_KILL_SECONDS",
     "HEADRACE_LEDGER",
     "HEADRACE_REQUIRE_SERVICES",
+    "HEADRACE_SERVICES",
     "HEADRACE_SINCE",
 )
 """Variables of tests, and one of a supervisor for its children; they are no settings."""
 
 _INGEST, _PREPROCESS, _CACHE, _TRAIN = IngestConfig(), PreprocessConfig(), CacheConfig(), TrainConfig("")
+_REDIS = RedisConfig("")
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -81,11 +86,28 @@ class PreprocessSettings(Section):
     batch_compression: Compression = _PREPROCESS.batch_compression
 
 
+class RedisSettings(Section):
+    """A Redis that trainers share; it never changes a result."""
+
+    url: str = Field(description="redis://[[user]:password@]host:port/db", repr=False)
+    size: Size = Field(_REDIS.max_bytes, description="Budget of one version of an experiment")
+    ttl: Duration = Field(round(_REDIS.ttl_s * 1e6), description="An entry goes so long after it was put")
+    deadline: Duration = Field(round(_REDIS.deadline_s * 1e6), description="A call that takes longer counts as missing")
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        if not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("expected redis://host:port/db, rediss://… or unix:///path, got another scheme")
+        return url
+
+
 class CacheSettings(Section):
     """Batches ahead of the trainer."""
 
     memory: Size = Field(_CACHE.memory_bytes, description="Memory tier of one trainer")
     prefetch: Size = Field(_CACHE.prefetch_bytes, description="Read ahead of the trainer")
+    redis: RedisSettings | None = Field(None, description="Shared tier; off")
 
 
 class TrainSettings(Section):
@@ -163,7 +185,13 @@ class Settings(BaseSettings):
 
     def cache_config(self) -> CacheConfig:
         """Of the stage cache."""
-        return CacheConfig(memory_bytes=self.cache.memory, prefetch_bytes=self.cache.prefetch)
+        own, redis = self.cache, self.cache.redis
+        shared = (
+            RedisConfig(redis.url, max_bytes=redis.size, ttl_s=redis.ttl / 1e6, deadline_s=redis.deadline / 1e6)
+            if redis
+            else None
+        )
+        return CacheConfig(memory_bytes=own.memory, prefetch_bytes=own.prefetch, redis=shared)
 
     def train_config(self, checkpoints: Path, environment: Mapping[str, str]) -> TrainConfig:
         """Of the stage trainer."""
@@ -195,11 +223,7 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     document = _document(file)
-    variables = {
-        tuple(name[len(PREFIX) :].lower().split("__")): (f"the variable {name}", value)
-        for name, value in environment.items()
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS
-    }
+    variables = _variables(environment)
     options = dict(_option(flag) for flag in flags)
     layers = [_nested(options), _nested(variables), document.data]
     try:
@@ -209,6 +233,29 @@ def load_settings(
 
 
 Named = dict[tuple[str, ...], tuple[str, str]]
+
+
+def _variables(environment: Mapping[str, str]) -> Named:
+    """``HEADRACE_A__B=value``, and ``HEADRACE_A__B_FILE=path`` for a value that lies in a file, as secrets do."""
+    found: Named = {}
+    for name, value in sorted(environment.items()):
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        where, plain = f"the variable {name}", name.removesuffix(FROM_FILE)
+        path = tuple(plain[len(PREFIX) :].lower().split("__"))
+        if path in found:
+            raise SpecError([Problem(where, 0, "", f"{plain} or {plain}{FROM_FILE}", "both", "Keep one of them.")])
+        if plain != name:
+            try:
+                value = Path(value).read_text(encoding="utf-8").rstrip("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                got = error.strerror if isinstance(error, OSError) else "no text"
+                problem = Problem(
+                    where, 0, "", "the path of a file that can be read", f"{value}: {got}", "Check its rights."
+                )
+                raise SpecError([problem]) from None
+        found[path] = (where, value)
+    return found
 
 
 def _document(file: Path | None) -> Document:
@@ -257,7 +304,9 @@ def _problem(item: Any, document: Document, variables: Named, options: Named) ->
         )
     if item["type"] == "value_error":
         expected, _, got = str(item["ctx"]["error"]).removeprefix("expected ").rpartition(", got ")
-        return Problem(file, line, shown, expected, got)
+        return Problem(file, line, shown, expected, HIDDEN if file.endswith(FROM_FILE) else got)
+    if file.endswith(FROM_FILE):
+        return Problem(file, line, shown, str(item["msg"]).removeprefix("Input should be "), HIDDEN)
     expected = str(item["msg"]).removeprefix("Input should be ")
     near = nearest(str(item["input"]), [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
     return Problem(file, line, shown, expected, repr(item["input"]), near)

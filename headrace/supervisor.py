@@ -1,7 +1,7 @@
 """A tree of processes: starts children, starts them again when they die, ends when they have ended.
 
-Death by a signal is never permanent. Exit codes 2 to 5 end the tree at once: the children cannot do better next time. Exit
-code 1 (and any that is not ours) ends it when it comes again and again: see ``children.Limits``.
+Death by a signal is never permanent. Exit codes 2 to 5 end the tree, since a child cannot do better next time, and so does exit
+code 1 that comes again and again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace import logs
-from headrace.children import LIMITS, Child, ChildSpec, Limits
+from headrace.children import FAILURES_WITHIN_S, Child, ChildSpec
 from headrace.stopping import DRAIN_S, Stop
 from streams.errors import EXIT_INCOMPATIBLE, EXIT_USAGE, EXIT_WORK_FAILED, HeadraceError
 
@@ -35,24 +35,7 @@ class ChildFailed(HeadraceError):
             where=str(body.get("where", name)),
             do=str(body.get("do", "See its messages above.")),
         )
-        self.exit_code = code
-
-
-class ChildGivenUp(HeadraceError):
-    """A child failed again and again."""
-
-    exit_code = EXIT_WORK_FAILED
-
-    def __init__(self, name: str, code: int, child: Child) -> None:
-        error, times = child.error or {}, child.failed_s
-        last = f"{error['where']}: expected {error['expected']}, got {error['got']}" if error else f"exit code {code}"
-        do = f"{error['do']} " if error else "See its messages above. "
-        super().__init__(
-            expected=f"the process {name} to stay up",
-            got=f"{len(times)} failures in {times[-1] - times[0]:.0f} s; the last: {last}",
-            where=name,
-            do=f"{do}Then run it again: nothing is lost, it goes on where it was.",
-        )
+        self.exit_code = code if code <= EXIT_INCOMPATIBLE else EXIT_WORK_FAILED
 
 
 class Watcher(Protocol):
@@ -76,7 +59,6 @@ class Supervisor:
         wanted: children that shall run now; called about twice a second. A running child that is no longer wanted is
             asked to stop; one that ended with 0 is started again only if ``forever``.
         forever: whether children never end by themselves.
-        limits: how often a child may fail.
     """
 
     def __init__(
@@ -87,9 +69,8 @@ class Supervisor:
         watcher: Watcher,
         *,
         forever: bool,
-        limits: Limits = LIMITS,
     ) -> None:
-        self._prefix, self._environment, self._limits = prefix, environment, limits
+        self._prefix, self._environment = prefix, environment
         self._wanted, self._watcher, self._forever = wanted, watcher, forever
         self._children: dict[str, Child] = {}
         self._done: set[str] = set()
@@ -97,7 +78,7 @@ class Supervisor:
         self._look_s = 0.0
 
     def run(self, stop: Stop, *, on_stopping: Callable[[], None]) -> None:
-        """Until all children have ended, or ``stop``. Raises ``ChildFailed``, ``ChildGivenUp``."""
+        """Until all children have ended, or ``stop``. Raises ``ChildFailed``."""
         try:
             while stop.signal is None:
                 self._follow_wanted()
@@ -120,7 +101,7 @@ class Supervisor:
         if fresh and self._children:
             self._done.clear()  # there is work again for those that had ended
         for name in sorted(fresh):
-            self._children[name] = Child(wanted[name], self._prefix, self._environment, self._limits)
+            self._children[name] = Child(wanted[name], self._prefix, self._environment)
         for name in self._children.keys() - wanted.keys():
             self._dismiss(name, self._children[name])
 
@@ -177,19 +158,17 @@ class Supervisor:
         self._look_s = 0.0  # it may have ended because it is not wanted any more
         if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE:
             raise ChildFailed(name, code, error)
+        if code > 0 and child.failed():
+            logger.error(
+                f"ended with exit code {code} too often within {FAILURES_WITHIN_S:g} s; it is not started again", child=name
+            )
+            raise ChildFailed(name, code, error)
         if code == 0 and not self._forever:
             self._done.add(name)
         if code == 0 and (not self._forever or child.dismissed_s is not None):
             return
-        if code <= 0:
-            how = f"by {signal.Signals(-code).name}" if code else "with exit code 0"
-            logger.warning(f"ended {how}; it is started again", child=name)
-            return
-        delay_s = child.failed()
-        if delay_s is None:
-            raise ChildGivenUp(name, code, child)
-        count = f"{len(child.failed_s)} of {self._limits.failures}"
-        logger.warning(f"failed with exit code {code} ({count}); it is started again in {delay_s:g} s", child=name)
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        logger.warning(f"ended {how}; it is started again", child=name)
 
     @staticmethod
     def _more(fd: int) -> bool:

@@ -68,11 +68,14 @@ class Looker:
         self._changed = 0
         self._unlooked: deque[FoundFile] = deque()
         self._failed: dict[str, str] = {}
+        self._written: dict[str, str] = {}
         self._queue = Queue()
         self._young = False
         self._trouble = ""
         self.listing_s = 0.0
         """What the last listing took."""
+        self.away = False
+        """Whether the last listing failed."""
         self.more = False
         """Whether there are files that no turn looked into yet."""
 
@@ -89,7 +92,7 @@ class Looker:
     def forget(self) -> None:
         """Begin anew: nothing was listed yet."""
         self._known, self._young, self.more = frozenset(), True, False
-        self._unlooked, self._failed, self._queue = deque(), {}, Queue()
+        self._unlooked, self._failed, self._written, self._queue = deque(), {}, {}, Queue()
 
     def look(self, plan: Plan, *, fresh: bool) -> Listed:
         """List if ``fresh``, and look into some files."""
@@ -97,7 +100,9 @@ class Looker:
             begun_s = self._clock.monotonic_s()
             try:
                 self._list(plan)
+                self.away = False
             except Unreachable as error:
+                self.away = True
                 return Listed(fresh=True, trouble=str(error))
             finally:
                 self.listing_s = self._clock.monotonic_s() - begun_s
@@ -111,7 +116,8 @@ class Looker:
             listed.rests += [rest] if rest else []
             troubles.append(text)
         troubles.append(self._next_in_order(plan, listed) if plan.in_order else self._least(plan, listed))
-        listed.trouble = next(filter(None, troubles), "")
+        listed.young |= bool(self._written)
+        listed.trouble = next(filter(None, [*troubles, *self._written.values()]), "")
         return listed
 
     def _next_in_order(self, plan: Plan, listed: Listed) -> str:
@@ -134,6 +140,8 @@ class Looker:
         while self._unlooked and self._clock.monotonic_s() <= until_s:
             file = self._unlooked.popleft()
             candidate, text = self._candidate(file, Start(), "")
+            if candidate is None and file.path in self._written:
+                continue  # looked at again after the next listing
             if candidate is None:
                 self._failed[file.path] = text  # tried again at the next listing
             else:
@@ -154,7 +162,7 @@ class Looker:
         self._known = frozenset(file.path for file in found.files)
         self._changed = plan.changed(found.files)
         looked, self._looked = self._looked, {}
-        self._unlooked, self._failed, self._queue = deque(), {}, Queue()
+        self._unlooked, self._failed, self._written, self._queue = deque(), {}, {}, Queue()
         for file, start in [*((file, 0) for file in eligible), *((file, rest.begin) for file, _, rest in plan.rests())]:
             if (candidate := looked.get((file, start))) is not None:
                 self._looked[file, start] = candidate
@@ -185,6 +193,9 @@ class Looker:
                 if now is None and not self._folder.reachable():
                     return None, f"for the folder {self._folder.url}: it is not there"
                 raise FileRejected("file-changed", "changed since it was planned")
+            if not fp and (why := self._folder.why_open(file)):
+                self._written[file.path] = f"for {why}"
+                return None, self._written[file.path]
             fp = fp or self._folder.fingerprint(file)
             found = self._format.plan(self._folder, file, start, limit)
         except FileRejected:

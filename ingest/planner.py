@@ -144,7 +144,7 @@ class Planner:
             settled = lead.plan.calm_turns >= 2
             pause_s = self._config.listing_s if settled else min(SOON_S, self._config.listing_s)
             urgent = not (settled or self._looker.more or lead.plan.open_splits() or decision.splits)
-            share = 1 if urgent else LISTING_SHARE
+            share = 1 if urgent or self._looker.away else LISTING_SHARE
             self._next_listing_s = now_s + max(pause_s, (1 + share) * self._looker.listing_s)
         return lead.write(decision)
 

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from experiments import names
 from experiments.feed import Feed
 from experiments.fields import format_time
+from ingest.ahead import Ahead
 from ingest.contracts import T_MIN, Config, raw_schema
 from ingest.errors import FileRejected
 from ingest.formats.build import format_of
@@ -26,6 +28,7 @@ from ingest.formats.reading import STAGE, Part, letter
 from ingest.records import Progress, Split, encode_resume
 from ingest.sending import Outcome, Sender
 from ingest.sources import Folder, FoundFile
+from ingest.stores import Away
 from ingest.verdicts import Bools, Bounds, judge, limit_of, times_us
 from streams.contracts import Clock, Consumer, Log, Position, Producer, Record, TopicPartition
 from streams.dead_letters import DeadLetter
@@ -34,7 +37,7 @@ from streams.exactly_once import ExactlyOnce
 from streams.killpoints import reached
 
 POLL_BYTES = 64 * 1024
-RETRY_S, LONGEST_RETRY_S = 0.5, 60.0
+RETRY_S, LONGEST_RETRY_S = 0.5, 10.0
 
 
 @dataclass
@@ -71,6 +74,7 @@ class Reader:
         self._queues: dict[TopicPartition, list[Work]] = {}
         self._counts: Counter[str] = Counter()
         self._trouble = ""
+        self._ahead = ThreadPoolExecutor(1, "ahead")
 
     def step(self) -> bool:
         """Read at most one part of one split and commit it.
@@ -123,6 +127,7 @@ class Reader:
             self._give_back(*opened)
         self._loop.close()
         self._queues.clear()
+        self._ahead.shutdown(wait=False, cancel_futures=True)
 
     # -- splits
 
@@ -177,10 +182,12 @@ class Reader:
         work.parts, work.retries = None, work.retries + 1
         work.retry_at_s = self._clock.monotonic_s() + min(RETRY_S * 2**work.retries, LONGEST_RETRY_S)
         self._trouble = f"{work.split.file}: {error}"
-        if not self._folder.reachable():
+        if isinstance(error, Away) or not self._folder.reachable():
             work.attempts = max(work.attempts - 1, 0)
+            self._count_attempt(consumer, producer, work)  # so that ends during an outage do not add up to a rejection
         elif work.attempts >= self._config.attempts:
-            rejected = FileRejected("unreadable", f"tried {work.attempts} times: {error}")
+            reason = "file-gone" if isinstance(error, FileNotFoundError) else "unreadable"
+            rejected = FileRejected(reason, f"tried {work.attempts} times: {error}")
             self._commit(consumer, producer, work, self._rejected(work, rejected), done=True)
             return True
         return False
@@ -198,7 +205,8 @@ class Reader:
             raise FileRejected(
                 "file-changed", "expected the bytes that were there when the file was planned, got others"
             )
-        work.parts = self._format.read(self._folder, split, work.resume)
+        parts = self._format.read(self._folder, split, work.resume)
+        work.parts = Ahead(parts, self._ahead) if self._folder.remote else parts
 
     def _give_back(self, consumer: Consumer, producer: Producer) -> None:
         """Attempts that were counted for splits that are open: this end is no crash that a file has made."""

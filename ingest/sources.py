@@ -1,36 +1,28 @@
 """Folders of files by URL: list, tell files from markers, open.
 
-Local paths and ``file://`` through pyarrow's own file system, everything else through fsspec. Nobody else knows which.
+Local paths and ``file://`` through pyarrow's own file system, ``hdfs://`` through hdfs-native, everything else through fsspec.
+Nobody else knows which.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
 
 import fsspec
 import pyarrow as pa
 import pyarrow.fs as pafs
 import xxhash
 
+from ingest.stores import ArrowStore, FoundFile, FsspecHandler, Store
 from streams.errors import Unreachable, Usage
 
 SKIPPED_STARTS = ("_", ".")
 SKIPPED_ENDS = ("._COPYING_", ".tmp", ".inprogress", ".crc")
 LOCAL_SETTLE_US = 2_000_000
 REMOTE_SETTLE_US = 30_000_000
+__all__ = ["Folder", "FoundFile", "Listing", "is_hdfs", "is_marker"]
 _EDGE = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file of a listing: path relative to the folder, bytes, time of the last change (µs)."""
-
-    path: str
-    size: int
-    mtime_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,52 +53,56 @@ class Folder:
     def __init__(self, url: str, match: str = "*") -> None:
         self.url = url
         self.remote = "://" in url and not url.startswith("file://")
-        self._fs, self._root = _resolve(url)
+        self._store = _resolve(url)
         self._match = _pattern(match)
 
     @property
     def settle_us(self) -> int:
-        """Default age below which a file may still be written."""
-        return REMOTE_SETTLE_US if self.remote else LOCAL_SETTLE_US
+        """Default age below which a file may still be written. HDFS tells which file is being written, so it needs no more."""
+        return REMOTE_SETTLE_US if self.remote and not is_hdfs(self.url) else LOCAL_SETTLE_US
 
     def list(self) -> Listing:
         """All files now. Raises ``Unreachable``."""
         try:
-            found = self._fs.get_file_info(pafs.FileSelector(self._root, recursive=True, allow_not_found=True))
-            missing = not found and self._fs.get_file_info(self._root).type != pafs.FileType.Directory
+            found = self._store.files()
         except (OSError, UnicodeDecodeError) as error:
             raise self._unreachable(error) from error
-        listing = Listing([], missing=missing)
-        for info in found:
-            if info.type != pafs.FileType.File:
-                continue
-            path = info.path[len(self._root) :].lstrip("/")
-            if is_marker(path):
-                listing.skipped.append(path)
-            elif self._match.match(path):
-                listing.files.append(FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1000))
+        listing = Listing([], missing=found is None)
+        for file in found or ():
+            if is_marker(file.path):
+                listing.skipped.append(file.path)
+            elif self._match.match(file.path):
+                listing.files.append(file)
             else:
-                listing.unmatched.append(path)
+                listing.unmatched.append(file.path)
         listing.files.sort(key=lambda file: file.path)
         return listing
 
     def reachable(self) -> bool:
         """Whether the folder is there."""
         try:
-            return bool(self._fs.get_file_info(self._root).type == pafs.FileType.Directory)
+            return self._store.exists()
         except OSError:
             return False
 
+    def probe(self) -> bool:
+        """Whether the folder is there; one that does not answer is an error. Raises ``Unreachable``."""
+        try:
+            return self._store.exists()
+        except OSError as error:
+            raise self._unreachable(error) from error
+
     def stat(self, path: str) -> FoundFile | None:
-        """One file now; ``None`` if it is gone."""
-        info = self._fs.get_file_info(f"{self._root}/{path}")
-        if info.type != pafs.FileType.File:
-            return None
-        return FoundFile(path, info.size or 0, (info.mtime_ns or 0) // 1000)
+        """One file now; ``None`` if it is gone. Raises ``OSError``."""
+        return self._store.stat(path)
 
     def open(self, path: str) -> pa.NativeFile:
         """Open for reading at any place. Raises ``OSError``."""
-        return self._fs.open_input_file(f"{self._root}/{path}")
+        return self._store.open(path)
+
+    def why_open(self, file: FoundFile) -> str:
+        """Why a listed file counts as one that is being written; empty if it does not, or nobody can know. Raises ``OSError``."""
+        return self._store.why_open(file)
 
     def fingerprint(self, file: FoundFile) -> str:
         """xxh3-64 of size, first and last 64 KiB: tells a file that was replaced. Raises ``OSError``."""
@@ -134,12 +130,21 @@ def is_marker(path: str) -> bool:
     )
 
 
-def _resolve(url: str) -> tuple[pafs.FileSystem, str]:
+def is_hdfs(url: str) -> bool:
+    """Whether this is a folder on HDFS."""
+    return url.startswith("hdfs://")
+
+
+def _resolve(url: str) -> Store:
     try:
         if "://" not in url:
-            return pafs.LocalFileSystem(), url.rstrip("/") or "/"
+            return ArrowStore(pafs.LocalFileSystem(), url.rstrip("/") or "/")
         if url.startswith("file://"):
-            return pafs.LocalFileSystem(), url.removeprefix("file://").rstrip("/") or "/"
+            return ArrowStore(pafs.LocalFileSystem(), url.removeprefix("file://").rstrip("/") or "/")
+        if is_hdfs(url):
+            from ingest.hdfs_store import Hdfs
+
+            return Hdfs(url)
         system, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
         raise Usage(
@@ -148,18 +153,7 @@ def _resolve(url: str) -> tuple[pafs.FileSystem, str]:
             where="files.url",
             do="Correct the URL, or install the library it names.",
         ) from error
-    return pafs.PyFileSystem(_Handler(system)), str(root).rstrip("/")
-
-
-class _Handler(pafs.FSSpecHandler):  # type: ignore[misc]
-    """fsspec's file systems name the time of the last change differently; pyarrow knows one name."""
-
-    @staticmethod
-    def _create_file_info(path: str, info: dict[str, Any]) -> pafs.FileInfo:
-        keys = ("mtime", "last_modified", "LastModified", "modification_time", "created")
-        changed = next((info[key] for key in keys if info.get(key) is not None), None)
-        seconds = changed.timestamp() if isinstance(changed, datetime) else changed
-        return pafs.FSSpecHandler._create_file_info(path, info | {"mtime": seconds})
+    return ArrowStore(pafs.PyFileSystem(FsspecHandler(system)), str(root).rstrip("/"))
 
 
 def _pattern(match: str) -> re.Pattern[str]:

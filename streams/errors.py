@@ -6,8 +6,6 @@ only place that maps ``exit_code`` to the process.
 
 from __future__ import annotations
 
-from typing import Any
-
 EXIT_WORK_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -35,7 +33,7 @@ class HeadraceError(Exception):
         self.where = where
         self.do = do
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The object that ``--json`` prints under ``error``."""
         return {
             "expected": self.expected,

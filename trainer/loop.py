@@ -92,6 +92,13 @@ class Trainer:
         look again."""
         return self._session is not None and self._session.stuck
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until there may be something to train, or the time is over."""
+        if self._session is None:
+            self._log.wait(timeout_s)
+        else:
+            self._session.wait(timeout_s)
+
     def report(self) -> dict[str, object]:
         """Fields of ``experiments.<name>`` in the result object that training knows; metrics as of the last checkpoint.
         ``state``: ``starting``, ``standby`` (another trainer of this version runs), ``waiting`` (for its topic),

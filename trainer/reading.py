@@ -21,6 +21,9 @@ class Reader(Protocol):
     def at_end(self, partition: int) -> bool:
         """Whether all that the log holds now of a partition was taken."""
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until there may be something new to take, or the time is over."""
+
     def close(self) -> None:
         """Release. May be called twice."""
 
@@ -56,6 +59,10 @@ class DirectReader:
         """Whether all was taken."""
         tp = TopicPartition(self._topic.spec.name, partition)
         return not self._taken[partition] and self._consumers[partition].position(tp) >= self._log.end_offsets([tp])[tp]
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the log."""
+        self._log.wait(timeout_s)
 
     def close(self) -> None:
         """Close the consumers."""

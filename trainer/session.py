@@ -110,6 +110,10 @@ class Session:
             self._account(step, held, self.learner.train(parts), parts)
         return True
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until there may be another batch, or the time is over."""
+        self._reader.wait(timeout_s)
+
     @property
     def drained(self) -> bool:
         """Whether the input has ended and all of it was used."""

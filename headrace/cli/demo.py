@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.app import Options, app
 from headrace.cli.output import show
-from headrace.cli.specs import Json
+from headrace.cli.specs import Json, Source
 
 
 @app.command()
@@ -19,6 +19,7 @@ def demo(
         Path | None, typer.Argument(metavar="[DIR]", help="New folder. Default: a temporary one.")
     ] = None,
     example: Annotated[str, typer.Option(metavar="NAME", help="movielens or shop.")] = "movielens",
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Run the whole chain on real data.
@@ -28,7 +29,8 @@ def demo(
     Example: headrace demo /tmp/demo
     """
     from headrace.demo import demo_text, run_demo, scores_of, this_command
+    from headrace.examples.places import Places
 
     options: Options = context.obj
-    result = run_demo(directory, example, options.settings(None), options.as_arguments())
+    result = run_demo(directory, example, Places(source), options.settings(None), options.as_arguments())
     show(result, demo_text(result, scores_of(result), this_command()), as_json=as_json)

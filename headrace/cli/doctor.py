@@ -27,7 +27,7 @@ def doctor(
     Example: headrace doctor --warm
     """
     from headrace import runtime
-    from headrace.doctor import examine
+    from headrace.doctor import examine, services
     from headrace.doctor import warm as warm_up
     from streams.errors import HeadraceError
 
@@ -39,6 +39,8 @@ def doctor(
             raise
         project = None
     findings = list(examine(project))
+    if project is not None:
+        findings += services(options.settings(project))
     if warm and not any(finding.level == "bad" for finding in findings):
         settings = options.settings(project)
         runtime.prepare(os.environ, threads=settings.train.threads)

@@ -12,7 +12,7 @@ import typer
 
 from headrace.cli.app import Options, app
 from headrace.cli.output import note, show, table
-from headrace.cli.specs import Json, load_specs
+from headrace.cli.specs import Json, Offline, load_specs, require_feeds
 
 if TYPE_CHECKING:
     from experiments.publishing import Change
@@ -50,7 +50,7 @@ def project_registry(options: Options) -> Iterator[tuple[Log, Registry]]:
 
 
 @app.command()
-def plan(context: typer.Context, files: Files = None, as_json: Json = False) -> None:
+def plan(context: typer.Context, files: Files = None, offline: Offline = False, as_json: Json = False) -> None:
     """Show what publishing would change.
 
     Each feed and experiment is new, unchanged, or changed; a changed experiment starts cold.
@@ -61,6 +61,7 @@ def plan(context: typer.Context, files: Files = None, as_json: Json = False) -> 
 
     options: Options = context.obj
     feeds, experiments = load_specs(options.project(), files)
+    require_feeds(feeds, offline=offline)
     # Without a log nothing was ever published; plan must not make one.
     with _registry_or_empty(options) as registry:
         changes = plan_changes(registry, list(experiments.values()), feeds)

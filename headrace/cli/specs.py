@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from headrace.project import Project
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Do not ask the file systems of the feeds.")]
+Source = Annotated[
+    str | None, typer.Option(metavar="URL", help="Put the files of the example there: hdfs://HOST:PORT/new/folder.")
+]
 DEFAULT_EXAMPLE = "shop"
 
 
@@ -23,6 +27,7 @@ DEFAULT_EXAMPLE = "shop"
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder.")],
     example: Annotated[str, typer.Option(metavar="NAME", help="shop or movielens.")] = DEFAULT_EXAMPLE,
+    source: Source = None,
     as_json: Json = False,
 ) -> None:
     """Make a project folder with an example.
@@ -30,8 +35,9 @@ def init(
     Example: headrace init shop && cd shop && headrace validate
     """
     from headrace.examples import write_project
+    from headrace.examples.places import Places
 
-    write_project(directory, example)
+    write_project(directory, example, Places(source))
     lines = [
         f"{directory} is ready, with the example {example}.",
         f"  cd {directory}",
@@ -65,9 +71,10 @@ def validate(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILES]", help="Default: all of feeds/ and experiments/.")
     ] = None,
+    offline: Offline = False,
     as_json: Json = False,
 ) -> None:
-    """Check settings, feeds and experiments.
+    """Check settings, feeds and experiments; and that HDFS and the like can be reached.
 
     Example: headrace validate experiments/ctr.yaml
     """
@@ -75,6 +82,7 @@ def validate(
     project = options.project()
     options.settings(project)
     feeds, experiments = load_specs(project, files)
+    require_feeds(feeds, offline=offline)
     text = "\n".join(
         [f"{len(feeds)} feeds and {len(experiments)} experiments are valid: "]
         + [f"  feed        {name}" for name in feeds]
@@ -112,6 +120,14 @@ def load_specs(project: Project, files: list[Path] | None) -> tuple[dict[str, Fe
     if problems:
         raise SpecError(problems)
     return feeds, experiments
+
+
+def require_feeds(feeds: dict[str, Feed], *, offline: bool) -> None:
+    """Ask the file systems of remote feeds, unless told not to. Raises ``Unreachable``."""
+    from headrace.reach import require_reachable
+
+    if not offline:
+        require_reachable(feeds.values())
 
 
 def _fresh(name: str, known: dict[str, Experiment], file: Path) -> str:

@@ -53,6 +53,10 @@ class IngestRole:
         """As the ending says; and this process has looked at the folders itself, also of feeds that were closed before."""
         return self._ending.ingest_over() and all(planner.quiet for planner in self._planners.values())
 
+    def wait(self, timeout_s: float) -> None:
+        """For the log."""
+        self._parts.log.wait(timeout_s)
+
     def waiting(self) -> str:
         """Nothing published, or what the planners say."""
         if not self._reports:

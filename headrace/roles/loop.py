@@ -57,6 +57,9 @@ class Role(Protocol):
     def over(self) -> bool:
         """Whether the role may end; asked when no worker found anything to do."""
 
+    def wait(self, timeout_s: float) -> None:
+        """Block until there may be something to do, or the time is over."""
+
     def waiting(self) -> str:
         """What it waits for, for people; empty if for nothing."""
 
@@ -139,7 +142,7 @@ def run_role(role: Role, parts: Parts, workers: Workers) -> int:
                 continue
             if role.over():
                 break
-            parts.log.wait(WAIT_S)
+            role.wait(WAIT_S)
         role.drain()
         pulse.last()
     finally:

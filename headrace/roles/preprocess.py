@@ -47,6 +47,10 @@ class PreprocessRole:
         """As the ending says."""
         return self._ending.preprocess_over()
 
+    def wait(self, timeout_s: float) -> None:
+        """For the log."""
+        self._parts.log.wait(timeout_s)
+
     def waiting(self) -> str:
         """Nothing published, or what the workers say."""
         reports = self._workers.reports()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from cache.contracts import Config, Tier
 from cache.memory import MemoryTier
 from cache.prefetch import Prefetcher
 from cache.tiers import TieredCache
@@ -26,7 +27,7 @@ class TrainRole:
     def __init__(self, parts: Parts, ending: Ending, version: Version) -> None:
         self._parts, self._ending, self._version = parts, ending, version
         self._settings = parts.settings.cache_config()
-        self._cache = TieredCache([MemoryTier(self._settings.memory_bytes)])
+        self._cache = TieredCache(_tiers(self._settings, version.label))
         self._config = parts.settings.train_config(parts.project.checkpoints, os.environ)
         self._trainer = self._make()
         self._retired = False
@@ -44,6 +45,10 @@ class TrainRole:
     def over(self) -> bool:
         """As the ending says, or its version was retired."""
         return self._retired or self._ending.train_over(self._trainer)
+
+    def wait(self, timeout_s: float) -> None:
+        """For batches that were read ahead."""
+        self._trainer.wait(timeout_s)
 
     def waiting(self) -> str:
         """For its topic, or for another trainer of the version to end."""
@@ -89,3 +94,13 @@ class TrainRole:
             poll_bytes=self._config.poll_bytes,
         )
         return reader
+
+
+def _tiers(config: Config, label: str) -> list[Tier]:
+    """Nearest first."""
+    tiers: list[Tier] = [MemoryTier(config.memory_bytes)]
+    if config.redis is not None:
+        from cache.redis_tier import RedisTier
+
+        tiers.append(RedisTier(config.redis, label))
+    return tiers

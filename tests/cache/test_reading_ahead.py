@@ -44,7 +44,7 @@ def until(true, what: str) -> None:  # type: ignore[no-untyped-def]
 def test_an_empty_topic_is_at_its_end(log: Log, topic: TopicInfo, reader: Prefetcher) -> None:
     reader.start(starts(log, topic))
     assert reader.take(0, 0.0) is None
-    assert reader.peek(0) is None
+    assert not reader._lanes[0].records
     until(lambda: all(reader.at_end(p) for p in range(3)), "no end")
 
 
@@ -55,19 +55,6 @@ def test_an_empty_chunk_is_never_kept(log: Log, topic: TopicInfo, cache: TieredC
     assert cache.counters()["memory"].entries == 0
     fill(log, topic, 5)
     assert len(take_all(reader, [0, 1, 2])[0]) == 5
-
-
-def test_peek_shows_what_take_gives(log: Log, topic: TopicInfo, reader: Prefetcher) -> None:
-    fill(log, topic, 30)
-    reader.start(starts(log, topic))
-    expected = directly(log, topic, starts(log, topic))[1]
-    for right in expected:
-        until(lambda: reader.peek(1) is not None, "nothing to peek at")
-        first, second, taken = reader.peek(1), reader.peek(1), reader.take(1, 0.0)
-        assert first is second is taken
-        assert taken is not None
-        assert plain(taken) == right
-    assert reader.peek(1) is None
 
 
 def test_position_is_a_place_to_go_on_from(log: Log, topic: TopicInfo, cache: TieredCache) -> None:
@@ -125,7 +112,7 @@ def test_full_partitions_hold_up_none(log: Log, topic: TopicInfo, cache: TieredC
     reader = ahead(log, topic, cache, max_bytes=budget)
     reader.start(starts(log, topic))
     expected = directly(log, topic, starts(log, topic))
-    until(lambda: reader.peek(0) and reader.peek(1), "nothing was read")
+    until(lambda: reader._lanes[0].records and reader._lanes[1].records, "nothing was read")
     for partition in (2, 0, 1):
         for right in expected[partition]:
             record = reader.take(partition, PATIENCE_S)
@@ -145,7 +132,7 @@ def test_a_record_comes_to_an_empty_partition_while_others_are_full(
     producer.commit()
     reader = ahead(log, topic, cache)
     reader.start(starts(log, topic))
-    until(lambda: reader.peek(0) and reader.peek(1), "nothing was read")
+    until(lambda: reader._lanes[0].records and reader._lanes[1].records, "nothing was read")
     assert reader.take(2, 0.0) is None
     producer.begin()
     producer.send("exp", 2, b"at last")

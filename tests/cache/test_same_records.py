@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cache.contracts import Tier
+from cache.contracts import Key, Tier
 from cache.memory import MemoryTier
 from cache.tiers import TieredCache
 from streams.contracts import Log
@@ -49,6 +49,18 @@ def _flip(draw: random.Random) -> Callable[[bytes], bytes]:
     return flip
 
 
+class Swapping(MemoryTier):
+    """Answers with what it was asked for before, as a connection does that is one answer behind."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._late: bytes | memoryview | None = None
+
+    def get(self, key: Key) -> bytes | memoryview | None:
+        late, self._late = self._late, super().get(key)
+        return late
+
+
 def _now_and_then(draw: random.Random, harm: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     return lambda value: harm(value) if draw.random() < 0.5 else value
 
@@ -64,6 +76,7 @@ TIERS: dict[str, Callable[[], Sequence[Tier]]] = {
     "some bits flipped": lambda: [Harmful(_now_and_then(random.Random(4), _flip(random.Random(5))))],
     "cut": lambda: [Harmful(lambda value: value[: len(value) // 2])],
     "longer": lambda: [Harmful(lambda value: value + b"\x00")],
+    "answers with another's": lambda: [Swapping(ROOM)],
     "emptied": lambda: [Harmful(lambda value: b"")],
     "junk": lambda: [Harmful(lambda value: random.Random(len(value)).randbytes(len(value)))],
     "damage behind a good tier": lambda: [MemoryTier(8000), Harmful(_flip(random.Random(6)))],

@@ -32,8 +32,8 @@ class Project:
     path: Path
 
     @classmethod
-    def create(cls, path: Path, example: str, settings: str = "") -> Project:
-        done = headrace("init", path, "--example", example)
+    def create(cls, path: Path, example: str, settings: str = "", *, source: str | None = None) -> Project:
+        done = headrace("init", path, "--example", example, *(("--source", source) if source else ()))
         assert done.returncode == 0, done.stderr
         if settings:
             with (path / "headrace.yaml").open("a") as file:

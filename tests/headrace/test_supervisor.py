@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from headrace.children import FIRST_DELAY_S, LAST_DELAY_S, Child, ChildSpec, Limits, Lines
+from headrace import children
+from headrace.children import FIRST_DELAY_S, LAST_DELAY_S, Child, ChildSpec, Lines
 from headrace.stopping import Stop
-from headrace.supervisor import ChildFailed, ChildGivenUp, Supervisor
+from headrace.supervisor import ChildFailed, Supervisor
 
 HERE = Path(__file__).parent
 PREFIX = [sys.executable, str(HERE / "tiny_child.py")]
@@ -40,13 +41,10 @@ def folder_with(path: Path, orders: str) -> Path:
     return path
 
 
-QUICK = Limits(failures=4, within_s=60.0, first_delay_s=0.05, last_delay_s=0.1)
-
-
-def supervise(specs: list[ChildSpec], *, forever: bool = False, limits: Limits = QUICK) -> Recorder:
+def supervise(specs: list[ChildSpec], *, forever: bool = False, stop: Stop | None = None) -> Recorder:
     recorder = Recorder()
-    Supervisor(PREFIX, os.environ, lambda: specs, recorder, forever=forever, limits=limits).run(
-        Stop(), on_stopping=lambda: None
+    Supervisor(PREFIX, os.environ, lambda: specs, recorder, forever=forever).run(
+        stop or Stop(), on_stopping=lambda: None
     )
     return recorder
 
@@ -96,46 +94,6 @@ def test_an_error_that_no_start_can_cure_ends_the_tree(tmp_path: Path) -> None:
     assert caught.value.exit_code == 4
     assert (caught.value.expected, caught.value.got, caught.value.where, caught.value.do) == ("e", "g", "w", "d")
     assert not any(alive(pid) for folder in folders for pid in starts(folder))
-
-
-@pytest.mark.parametrize("forever", [False, True])
-def test_a_child_that_fails_again_and_again_ends_the_tree(tmp_path: Path, forever: bool) -> None:
-    """Although it reports progress each time, and although deaths by a signal lie between."""
-    failing, other = folder_with(tmp_path / "a", "broken die broken 1 broken"), folder_with(tmp_path / "b", "wait")
-    with pytest.raises(ChildGivenUp) as caught:
-        supervise([ChildSpec(folder.name, (str(folder),)) for folder in (failing, other)], forever=forever)
-    assert caught.value.exit_code == 1
-    assert len(starts(failing)) == QUICK.failures + 1
-    assert caught.value.got.startswith("4 failures in ")
-    assert caught.value.got.endswith("the last: w: expected e, got g")
-    assert caught.value.do.startswith("d ")
-    assert not any(alive(pid) for pid in starts(failing) + starts(other))
-
-
-def test_failures_far_apart_are_never_the_end(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path / "a", "1 1 1 1 1 1 0")
-    supervise([ChildSpec("a", (str(folder),))], limits=Limits(2, 0.01, 0.05, 0.05))
-    assert len(starts(folder)) == 7
-
-
-def test_deaths_by_a_signal_are_never_the_end(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path / "a", "die die die die die die 0")
-    supervise([ChildSpec("a", (str(folder),))], limits=Limits(failures=1))
-    assert len(starts(folder)) == 7
-
-
-def test_the_wait_after_a_failure_doubles(tmp_path: Path) -> None:
-    child = Child(ChildSpec("a", ("",)), PREFIX, os.environ, Limits(5, 60.0, 0.5, 3.0))
-    assert [child.failed() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, None]
-    assert not child.due()
-
-
-@pytest.mark.parametrize("code", [2, 3, 4, 5])
-def test_exit_codes_that_say_another_start_is_useless_never_start_again(tmp_path: Path, code: int) -> None:
-    folder = folder_with(tmp_path / "a", str(code))
-    with pytest.raises(ChildFailed) as caught:
-        supervise([ChildSpec("a", (str(folder),))], forever=True)
-    assert (caught.value.exit_code, len(starts(folder))) == (code, 1)
 
 
 def test_a_signal_ends_the_children(tmp_path: Path) -> None:
@@ -225,3 +183,23 @@ def test_lines_are_put_together() -> None:
     assert lines.feed(b': 1}\n\n{"b": 2}\nrest') == ['{"a": 1}', '{"b": 2}']
     assert lines.feed(b"") == ["rest"]
     assert lines.feed(b"\xff\n") == ["\N{REPLACEMENT CHARACTER}"]
+
+
+def test_a_child_that_fails_again_and_again_ends_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MOST_FAILURES", 4)
+    folder = folder_with(tmp_path / "a", "1 die die die die 1 1 die 1 0")
+    with pytest.raises(ChildFailed) as caught:
+        supervise([ChildSpec("a", (str(folder),))], forever=True)
+    assert caught.value.exit_code == 1
+    assert len(starts(folder)) == 9, "death by a signal does not count"
+
+
+def test_failures_long_ago_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MOST_FAILURES", 2)
+    monkeypatch.setattr(children, "FAILURES_WITHIN_S", 0.2)
+    child = Child(ChildSpec("a", ()), [], {})
+    for _ in range(3):
+        assert not child.failed()
+        time.sleep(0.25)
+    assert not child.failed()
+    assert child.failed()

@@ -26,9 +26,8 @@ if order == "die":
 if order == "wait":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     time.sleep(120)
-if order in ("fail", "broken"):
-    code = {"fail": 4, "broken": 1}[order]
-    error = {"expected": "e", "got": "g", "where": "w", "do": "d", "exit_code": code}
+if order == "fail":
+    error = {"expected": "e", "got": "g", "where": "w", "do": "d", "exit_code": 4}
     print(json.dumps({"error": error}), flush=True)
-    sys.exit(code)
+    sys.exit(4)
 sys.exit(int(order))

@@ -96,7 +96,7 @@ def test_a_file_that_stays_away_is_rejected_in_the_end(log: Log, tmp_path: Path)
         ingest.clock.advance(100)
         ingest.settle(3)
     (letter,) = letters(log, ingest.feed)
-    assert (letter.reason, letter.position) == ("unreadable", 2)
+    assert (letter.reason, letter.position) == ("file-gone", 2)
     ingest.finish()
     assert report_of(log).closed
     ingest.close()
