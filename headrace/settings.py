@@ -128,6 +128,15 @@ class LogsSettings(Section):
     format: Literal["auto", "console", "json"] = Field("auto", description="auto: console")
 
 
+class HttpSettings(Section):
+    """Where ``/healthz``, ``/readyz`` and ``/metrics`` are answered: by ``run all``, ``run train`` and each single role."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0: all. There is no password")
+    port: Literal["off"] | Annotated[int, Field(ge=0, le=65535)] = Field(
+        0, description="0: any free one, told by status and at start; a number: that one or none; off: no answers"
+    )
+
+
 class Settings(BaseSettings):
     """Everything that may be set."""
 
@@ -139,6 +148,7 @@ class Settings(BaseSettings):
     cache: CacheSettings = CacheSettings()
     train: TrainSettings = TrainSettings()
     logs: LogsSettings = LogsSettings()
+    http: HttpSettings = HttpSettings()
 
     @classmethod
     def settings_customise_sources(

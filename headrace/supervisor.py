@@ -160,7 +160,8 @@ class Supervisor:
             raise ChildFailed(name, code, error)
         if code > 0 and child.failed():
             logger.error(
-                f"ended with exit code {code} too often within {FAILURES_WITHIN_S:g} s; it is not started again", child=name
+                f"ended with exit code {code} too often within {FAILURES_WITHIN_S:g} s; it is not started again",
+                child=name,
             )
             raise ChildFailed(name, code, error)
         if code == 0 and not self._forever:
