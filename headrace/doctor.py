@@ -37,6 +37,7 @@ PACKAGES = (
     "fsspec",
     "hdfs-native",
     "redis",
+    "kafka-python",
 )
 MIN_FREE_BYTES = 2 * 1024**3
 MIN_OPEN_FILES = 1024
@@ -192,8 +193,10 @@ def _sources(project: Project | None) -> Iterator[Finding]:
             yield Finding("bad", f"feed {feed.feed}: {error.where}: {error.got}", error.do)
 
 
-def services(settings: Settings) -> Iterator[Finding]:
+def services(settings: Settings, root: Path) -> Iterator[Finding]:
     """What the settings name beside the machine: a Redis may be away at any time, so that is a note."""
+    if settings.log.kafka is not None:
+        yield _kafka(settings.log.kafka.bootstrap, settings, root)
     config = settings.cache_config().redis
     if config is not None:
         from cache.redis_tier import look_at
@@ -201,3 +204,19 @@ def services(settings: Settings) -> Iterator[Finding]:
         problem, text = look_at(config)
         do = "Trainers go on without it, and read the log instead. See docs/services/redis.md."
         yield Finding("note", text, do) if problem else Finding("ok", text)
+
+
+def _kafka(bootstrap: str, settings: Settings, root: Path) -> Finding:
+    """Whether Kafka answers, and lets us do what we do: its log is opened, which makes the topic that names it."""
+    from headrace.project import Project, open_project_log
+
+    try:
+        log = open_project_log(Project(root), settings, create=True)
+    except HeadraceError as error:
+        return Finding("bad", f"Kafka at {bootstrap}: {error.got}", f"{error.do} See docs/services/kafka.md.")
+    try:
+        return Finding("ok", f"Kafka at {bootstrap} answers; {len(log.topics())} topics of this project, log {log.id}")
+    except HeadraceError as error:
+        return Finding("bad", f"Kafka at {bootstrap}: {error.got}", error.do)
+    finally:
+        log.close()

@@ -44,7 +44,7 @@ class Project:
 
     @property
     def log(self) -> Path:
-        """The embedded log."""
+        """The embedded log, if that is the log."""
         return self.state / "log"
 
     @property
@@ -79,6 +79,12 @@ def find_project(directory: Path | None) -> Project:
 
 def open_project_log(project: Project, settings: Settings, *, create: bool) -> Log:
     """Open the project's log. ``create=False`` raises ``Usage`` where nothing was published yet."""
+    log = settings.log
+    session_timeout_s = log.session_timeout / 1e6
+    if log.kafka is not None:
+        from streams.kafka.log import open_log as open_kafka_log
+
+        return open_kafka_log(log.kafka.config(project.root.resolve().name, session_timeout_s))
     from streams.embedded.log import open_log
 
     if not create and not (project.log / "log.db").exists():
@@ -88,8 +94,6 @@ def open_project_log(project: Project, settings: Settings, *, create: bool) -> L
             where=str(project.root),
             do="headrace publish experiments/NAME.yaml",
         )
-    log = settings.log
-    session_timeout_s = log.session_timeout / 1e6
     return open_log(project.log, durability=log.durability, create=create, session_timeout_s=session_timeout_s)
 
 

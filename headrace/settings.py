@@ -7,6 +7,7 @@ the user may set lies in ``Settings``; the stages get their own frozen ``Config`
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,12 +24,14 @@ from experiments.loading import nearest
 from headrace.quantities import Size
 from ingest.contracts import Config as IngestConfig
 from preprocess.contracts import Config as PreprocessConfig
+from streams.kafka.config import KafkaConfig
 from streams.packed import Compression
 from trainer.contracts import Config as TrainConfig
 
 PREFIX = "HEADRACE_"
 FROM_FILE = "_FILE"
 HIDDEN = "something else (what a file holds is not shown)"
+KAFKA_CLIENT = ("security_protocol", "client_id", "client_dns_lookup")
 NOT_SETTINGS = (
     "HEADRACE_BENCH_MB",
     "HEADRACE_DATA_DIR",
@@ -52,9 +55,50 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class LogSettings(Section):
-    """The embedded log."""
+class KafkaSettings(Section):
+    """A log on Kafka instead of the embedded one."""
 
+    bootstrap: str = Field(description="host:port, several with commas")
+    prefix: str | None = Field(
+        None, description="Of all topics, groups and transactional ids; default: the project's name"
+    )
+    replication: int = Field(-1, description="Of topics that are made; -1: as the broker says")
+    min_insync: Count | None = Field(
+        None, description="min.insync.replicas of topics that are made; default: the broker's"
+    )
+    deadline: Duration = Field(30_000_000, description="Of one call to Kafka")
+    client: dict[str, Any] = Field({}, description="security_protocol, sasl_…, ssl_… of kafka-python", repr=False)
+
+    @field_validator("client")
+    @classmethod
+    def _only_access(cls, client: dict[str, Any]) -> dict[str, Any]:
+        other = [name for name in client if not name.startswith(("sasl_", "ssl_")) and name not in KAFKA_CLIENT]
+        if other:
+            raise ValueError(
+                f"expected names that begin with sasl_ or ssl_, or {', '.join(KAFKA_CLIENT)}, got {other[0]!r}"
+            )
+        return client
+
+    def config(self, project: str, session_timeout_s: float) -> KafkaConfig:
+        """Of the log of this project."""
+        prefix = self.prefix or re.sub(r"[^A-Za-z0-9_-]+", "-", project)[:40] or "headrace"
+        return KafkaConfig(
+            self.bootstrap,
+            prefix,
+            replication=self.replication,
+            min_insync=self.min_insync,
+            deadline_s=self.deadline / 1e6,
+            session_timeout_s=session_timeout_s,
+            client=self.client,
+        )
+
+
+class LogSettings(Section):
+    """The embedded log, or one on Kafka."""
+
+    kafka: KafkaSettings | None = Field(
+        None, description="The log lies on Kafka; default: embedded, in the project's folder"
+    )
     durability: Literal["process", "power"] = Field("process", description="power: survives a loss of power; slower")
     session_timeout: Duration = Field(10_000_000, description="A process that stands still for longer loses its work")
 

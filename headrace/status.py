@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -15,6 +16,7 @@ from headrace.result import compose, quality
 from ingest.contracts import T_END, T_MIN
 from preprocess.status import PartitionReport
 from streams.contracts import TopicPartition
+from streams.tail import read_to_end
 
 DAY_S = 86_400.0
 LAST_MESSAGES = 16
@@ -154,18 +156,12 @@ def _group(look: Look, name: str, partitions: dict[str, dict[str, Any]]) -> dict
 
 def _times(look: Look, tp: TopicPartition) -> list[tuple[int, int]]:
     """Event times of the first and the last messages with rows that are stored in a partition."""
-    consumer = look.log.consumer()
-    try:
-        consumer.assign([tp])
-        end = look.log.end_offsets([tp])[tp]
-        found = []
-        for start in (0, max(0, end - LAST_MESSAGES)):
-            consumer.seek(tp, start)
-            for _ in range(LAST_MESSAGES):
-                found += [_header_times(record.header("hr.times")) for record in consumer.poll(1, 0.0)]
-        return [times for times in found if times is not None]
-    finally:
-        consumer.close()
+    end = look.log.end_offsets([tp])[tp]
+    found = []
+    for start in (0, max(0, end - LAST_MESSAGES)):
+        records = itertools.islice(read_to_end(look.log, *tp, start=start), LAST_MESSAGES)
+        found += [_header_times(record.header("hr.times")) for record in records]
+    return [times for times in found if times is not None]
 
 
 def _header_times(value: bytes | None) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from dev.kafka_service import Kafka  # noqa: E402
 from dev.redis_service import Redis  # noqa: E402
 from streams.contracts import Log  # noqa: E402
 from streams.embedded.log import open_log  # noqa: E402
-from tests.services import running  # noqa: E402
+from tests.services import running, up  # noqa: E402
 
 
 @pytest.fixture
@@ -31,21 +31,36 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A real Kafka for the whole session: a test that disturbs it makes its own (``tests.services.running``)."""
+def session_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     with running(lambda: Kafka(tmp_path_factory.mktemp("services") / "kafka", dies_with_starter)) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """A real HDFS for the whole session. A test that stops a daemon starts it again."""
+def session_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     with running(lambda: Hdfs(tmp_path_factory.mktemp("services") / "hdfs", dies_with_starter)) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """A real Redis for the whole session: a test that disturbs it makes its own."""
+def session_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     with running(lambda: Redis(tmp_path_factory.mktemp("services") / "redis", dies_with_starter)) as service:
         yield service
+
+
+@pytest.fixture
+def kafka(session_kafka: Kafka) -> Kafka:
+    """A real Kafka, one for the whole session. Whatever the test before left of it, it is up."""
+    return up(session_kafka)
+
+
+@pytest.fixture
+def hdfs(session_hdfs: Hdfs) -> Hdfs:
+    """A real HDFS, one for the whole session. Whatever the test before left of it, it is up."""
+    return up(session_hdfs)
+
+
+@pytest.fixture
+def redis_server(session_redis: Redis) -> Redis:
+    """A real Redis, one for the whole session. Whatever the test before left of it, it is up."""
+    return up(session_redis)

@@ -38,3 +38,10 @@ def running(make: Callable[[], S]) -> Iterator[S]:
     finally:
         service.go_on()
         service.stop()
+
+
+def up(service: S) -> S:
+    """The service, started again if a test has left it standing still or dead."""
+    service.go_on()
+    service.start()
+    return service

@@ -40,7 +40,7 @@ def doctor(
         project = None
     findings = list(examine(project))
     if project is not None:
-        findings += services(options.settings(project))
+        findings += services(options.settings(project), project.root)
     if warm and not any(finding.level == "bad" for finding in findings):
         settings = options.settings(project)
         runtime.prepare(os.environ, threads=settings.train.threads)

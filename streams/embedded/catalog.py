@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import sqlite3
 from collections.abc import Iterable
 
+from streams.checks import check_same, check_spec, unknown_topic
 from streams.contracts import TopicInfo, TopicPartition, TopicSpec
 from streams.embedded import groups
 from streams.embedded.index import OFFSET_BITS, Index, next_tick
-from streams.errors import SchemaMismatch, Usage
+from streams.errors import Usage
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _COLUMNS = "name, uid, partitions, compacted, retention_bytes, max_message_bytes"
 MAX_PARTS = 1 << (62 - OFFSET_BITS)
 
@@ -25,14 +24,14 @@ class Catalog:
 
     def create(self, spec: TopicSpec) -> TopicInfo:
         """Create, or return what exists; see ``Log.create_topic``."""
-        _check_spec(spec)
+        check_spec(spec)
         existing = self.find(spec.name)
         if existing is None:
             with self._index.write() as db:
                 existing = _find(db, spec.name)
                 if existing is None:
                     return _insert(db, spec)
-        _check_same(existing.spec, spec)
+        check_same(existing.spec, spec)
         return existing
 
     def find(self, name: str) -> TopicInfo | None:
@@ -75,16 +74,6 @@ def part_of(db: sqlite3.Connection, tp: TopicPartition) -> int:
     return row[0]
 
 
-def unknown_topic(name: str) -> Usage:
-    """The error for a topic or partition that is not there."""
-    return Usage(
-        expected="a topic and partition that exist",
-        got=repr(name),
-        where="log",
-        do="Create the topic first (publish the experiment), or correct the name.",
-    )
-
-
 def _find(db: sqlite3.Connection, name: str) -> TopicInfo | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM topic WHERE name = ?", (name,)).fetchone()
     return _info(row) if row else None
@@ -112,27 +101,3 @@ def _insert(db: sqlite3.Connection, spec: TopicSpec) -> TopicInfo:
     groups.rebalance_readers(db, spec.name)
     next_tick(db)
     return TopicInfo(spec, uid)
-
-
-def _check_spec(spec: TopicSpec) -> None:
-    problem = None
-    if not _NAME.fullmatch(spec.name):
-        problem = ("a name of 1 to 200 letters, digits, '.', '_', '-'", repr(spec.name))
-    elif spec.partitions < 1:
-        problem = ("at least 1 partition", str(spec.partitions))
-    elif spec.max_message_bytes < 1:
-        problem = ("max_message_bytes ≥ 1", str(spec.max_message_bytes))
-    if problem:
-        raise Usage(
-            expected=problem[0], got=problem[1], where=f"topic {spec.name!r}", do="Correct the topic's specification."
-        )
-
-
-def _check_same(existing: TopicSpec, asked: TopicSpec) -> None:
-    if (existing.partitions, existing.compacted) != (asked.partitions, asked.compacted):
-        raise SchemaMismatch(
-            expected=f"{asked.partitions} partitions, compacted: {asked.compacted}",
-            got=f"{existing.partitions} partitions, compacted: {existing.compacted}",
-            where=f"topic {asked.name}",
-            do="Use the topic as it is, or delete it first (its records are lost then).",
-        )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from streams.checks import check_position, unknown_topic
 from streams.contracts import AssignmentListener, Position, Record, TopicPartition
 from streams.embedded import groups
-from streams.embedded.catalog import part_of, unknown_topic
+from streams.embedded.catalog import part_of
 from streams.embedded.groups import Membership
 from streams.embedded.index import next_tick, settle
 from streams.embedded.locks import boottime_s
 from streams.embedded.members import Member
-from streams.embedded.producer import check_position
 from streams.embedded.reading import Fetcher, Wanted
 from streams.errors import Closed, Usage
 

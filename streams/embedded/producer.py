@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import xxhash
 
-from streams.contracts import MAX_METADATA_BYTES, Headers, Position, TopicPartition
+from streams.checks import check_position, unknown_topic
+from streams.contracts import Headers, Position, TopicPartition
 from streams.contracts import Membership as AnyMembership
 from streams.embedded import groups
-from streams.embedded.catalog import part_of, unknown_topic
+from streams.embedded.catalog import part_of
 from streams.embedded.encoding import encode_headers
 from streams.embedded.groups import Membership
 from streams.embedded.index import msg_id, next_tick, roll_back, translated
@@ -357,18 +358,6 @@ class EmbeddedProducer:
 
     def _usage(self, expected: str, got: str, do: str) -> Usage:
         return Usage(expected=expected, got=got, where=self._where, do=do)
-
-
-def check_position(tp: TopicPartition, position: Position) -> None:
-    """Raise ``Usage`` for a position that no log would store."""
-    size = len(position.metadata.encode())
-    if size > MAX_METADATA_BYTES or position.offset < 0:
-        raise Usage(
-            expected=f"an offset ≥ 0 and at most {MAX_METADATA_BYTES} bytes of metadata",
-            got=f"offset {position.offset} and {size} bytes",
-            where=f"{tp.topic}/{tp.partition}",
-            do="Keep less in the metadata.",
-        )
 
 
 def _signed(digest: int) -> int:

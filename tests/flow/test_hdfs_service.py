@@ -30,7 +30,7 @@ def test_the_model_from_hdfs_is_the_model_from_a_disk(hdfs: Hdfs, tmp_path: Path
 
 
 def test_the_name_node_dies_in_the_middle(hdfs: Hdfs, tmp_path: Path, local: dict[str, object]) -> None:
-    project = Project.create(tmp_path / "p", "shop", "ingest: {part_rows: 200}", source=f"{hdfs.url}/flow/dies")
+    project = Project.create(tmp_path / "p", "shop", "ingest: {part_rows: 20}", source=f"{hdfs.url}/flow/dies")
     found: dict[str, object] = {}
     run = threading.Thread(target=lambda: found.update(project.run_all()))
     run.start()

@@ -20,6 +20,7 @@ from preprocess.contracts import BatchLayout
 from streams.contracts import Log, TopicInfo, TopicPartition
 from streams.errors import Broken, SchemaMismatch
 from streams.packed import DIGEST
+from streams.tail import read_to_end
 from trainer.checkpoint.manifest import Manifest, read_manifest
 from trainer.checkpoint.save import DENSE, OPTIMIZER, RNG, TABLES, reject
 from trainer.checkpoint.verify import problems_of
@@ -155,16 +156,10 @@ def _message_lost(log: Log, tp: TopicPartition, position: PartitionPosition) -> 
     if position.last_offset < 0:
         return ""
     where = f"{tp.topic}/{tp.partition}@{position.last_offset}"
-    consumer = log.consumer()
-    try:
-        consumer.assign([tp])
-        consumer.seek(tp, position.last_offset)
-        records = consumer.poll(1, 0.0)
-    finally:
-        consumer.close()
-    if not records or records[0].offset != position.last_offset:
+    record = next(read_to_end(log, *tp, start=position.last_offset), None)
+    if record is None or record.offset != position.last_offset:
         return f"the log has no message {where} any more"
-    digest = (records[0].header(DIGEST) or b"").decode("ascii", "replace")
+    digest = (record.header(DIGEST) or b"").decode("ascii", "replace")
     return "" if digest == position.last_digest else f"the message {where} is another one than was trained on"
 
 
