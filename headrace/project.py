@@ -53,6 +53,11 @@ class Project:
         return self.state / "checkpoints"
 
     @property
+    def answering(self) -> Path:
+        """A file for each process that answers HTTP requests; its lock is held while it does."""
+        return self.state / "http"
+
+    @property
     def lock(self) -> Path:
         """Held while roles run."""
         return self.state / "run.lock"

@@ -12,8 +12,10 @@ from typing import Any, Literal
 from experiments.registry import Registry
 from experiments.view import Version
 from headrace import logs, runtime
+from headrace.answering import Answering, Watched
 from headrace.children import ChildSpec, this_program
 from headrace.endings import Ending, Forever, UntilEnd, UntilIdle
+from headrace.health import Health
 from headrace.lock import RunLock
 from headrace.look import Look
 from headrace.progress import Display, SelfReporter, make_display
@@ -61,7 +63,7 @@ def run_single(run: Run, role: str, *, child: bool) -> int:
         if role == "ingest":
             from headrace.roles.ingest import IngestRole
 
-            made = IngestRole(parts, look, ending)
+            made = IngestRole(parts, look, ending, workers)
         else:
             from headrace.roles.preprocess import PreprocessRole
 
@@ -71,13 +73,13 @@ def run_single(run: Run, role: str, *, child: bool) -> int:
 
 def run_trainer(run: Run, label: str) -> int:
     """The trainer of one version (``name.v1``), as a child."""
-    with _one_role(run, f"train {label}", child=True) as (parts, _, ending):
+    with _one_role(run, f"train {label}", child=True) as (parts, look, ending):
         from headrace.roles.train import TrainRole
 
         version = next((v for v in parts.registry.live() if _label(v) == label), None)
         if version is None:  # retired while we started
             return 0
-        made = TrainRole(parts, ending, version)
+        made = TrainRole(parts, look, ending, version)
         try:
             return run_role(made, parts, Workers())
         finally:
@@ -127,7 +129,13 @@ def _run_tree(run: Run, look: Look, roles: Sequence[str], lock: RunLock, display
     flags = {"forever": (), "idle": ("--until-idle",), "end": ("--until-end",)}[run.until]
     prefix = [*this_program(), "-C", str(run.project.root), *run.arguments, "run"]
 
-    reminder = Reminder()
+    reminder, health = Reminder(), Health()
+    pages = Answering(run.settings.http, health, run.project.answering, "all" if roles else "train")
+    marker = _marker(lock)
+
+    def stopping() -> None:
+        health.stopping()
+        marker()
 
     def wanted() -> list[ChildSpec]:
         look.registry.refresh()
@@ -135,14 +143,19 @@ def _run_tree(run: Run, look: Look, roles: Sequence[str], lock: RunLock, display
         trainers = [_label(version) for version in look.registry.live()]
         if not trainers:
             reminder.say("waits for an experiment to be published: headrace publish experiments/NAME.yaml")
-        return specs + [ChildSpec(f"train {label}", ("train", "--only", label, *flags)) for label in trainers]
+        specs += [ChildSpec(f"train {label}", ("train", "--only", label, *flags)) for label in trainers]
+        health.expect(spec.name for spec in specs)
+        return specs
 
     stop = Stop(deadline_s=KILL_AFTER_S + 5.0)
     stop.install()
-    supervisor = Supervisor(prefix, environment, wanted, display, forever=run.until == "forever")
+    watched = Watched(display, health)
+    supervisor = Supervisor(prefix, environment, wanted, watched, forever=run.until == "forever")
     try:
-        supervisor.run(stop, on_stopping=_marker(lock))
+        pages.start()
+        supervisor.run(stop, on_stopping=stopping)
     finally:
+        pages.close()
         display.close()
     return stop.exit_code
 
@@ -188,17 +201,24 @@ def _one_role(run: Run, name: str, *, child: bool) -> Iterator[tuple[Parts, Look
     lock = None if child else RunLock(run.project.lock, "shared")
     if lock:
         lock.acquire()
-    display = None if child else make_display()
+    health = Health()
+    health.expect([name])
+    pages = None if child else Answering(run.settings.http, health, run.project.answering, name)
+    display = None if child else Watched(make_display(), health)
     log = open_project_log(run.project, run.settings, create=True)
     try:
         registry = Registry(log)
         registry.refresh()
+        if pages:
+            pages.start()
         reporter: Reporter = PipeReporter() if display is None else SelfReporter(display, name)
         parts = Parts(run.project, run.settings, log, registry, SystemClock(), reporter, Stop())
         look = Look(log, registry)
         yield parts, look, make_ending(run, look)
     finally:
         log.close()
+        if pages:
+            pages.close()
         if display:
             display.close()
         if lock:

@@ -30,6 +30,7 @@ from trainer.contracts import Config as TrainConfig
 
 PREFIX = "HEADRACE_"
 FROM_FILE = "_FILE"
+HIDDEN = "something else (what a file holds is not shown)"
 KAFKA_CLIENT = ("security_protocol", "client_id", "client_dns_lookup")
 NOT_SETTINGS = (
     "HEADRACE_BENCH_MB",
@@ -171,6 +172,15 @@ class LogsSettings(Section):
     format: Literal["auto", "console", "json"] = Field("auto", description="auto: console")
 
 
+class HttpSettings(Section):
+    """Where ``/healthz``, ``/readyz`` and ``/metrics`` are answered: by ``run all``, ``run train`` and each single role."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0: all. There is no password")
+    port: Literal["off"] | Annotated[int, Field(ge=0, le=65535)] = Field(
+        0, description="0: any free one, told by status and at start; a number: that one or none; off: no answers"
+    )
+
+
 class Settings(BaseSettings):
     """Everything that may be set."""
 
@@ -182,6 +192,7 @@ class Settings(BaseSettings):
     cache: CacheSettings = CacheSettings()
     train: TrainSettings = TrainSettings()
     logs: LogsSettings = LogsSettings()
+    http: HttpSettings = HttpSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -347,9 +358,9 @@ def _problem(item: Any, document: Document, variables: Named, options: Named) ->
         )
     if item["type"] == "value_error":
         expected, _, got = str(item["ctx"]["error"]).removeprefix("expected ").rpartition(", got ")
-        return Problem(file, line, shown, expected, got)
-    if file.endswith(FROM_FILE):  # never told: it may be a secret
-        return Problem(file, line, shown, str(item["msg"]).removeprefix("Input should be "), "what the file holds")
+        return Problem(file, line, shown, expected, HIDDEN if file.endswith(FROM_FILE) else got)
+    if file.endswith(FROM_FILE):
+        return Problem(file, line, shown, str(item["msg"]).removeprefix("Input should be "), HIDDEN)
     expected = str(item["msg"]).removeprefix("Input should be ")
     near = nearest(str(item["input"]), [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")])
     return Problem(file, line, shown, expected, repr(item["input"]), near)

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments import names
 from experiments.fields import format_time
+from headrace.answering import answering
 from headrace.look import Look
 from headrace.project import Project
 from headrace.quantities import format_size
@@ -32,6 +33,7 @@ def status_object(look: Look, project: Project) -> dict[str, Any]:
         }
     result["lag"] = lag_object(look)["groups"]
     result["log"] = log_object(look)
+    result["http"] = answering(project.answering)
     return result
 
 
@@ -99,6 +101,7 @@ def status_text(status: dict[str, Any], project: Project) -> str:
     days = status["log"]["event_days"]
     span = f", {days:.1f} days of event time" if days is not None else ""
     lines.append(f"log {format_size(status['log']['bytes'])}{span}; consumers are {format_size(behind)} behind")
+    lines += [f"run {item['role']} (pid {item['pid']}) answers at {item['url']}" for item in status["http"]]
     if not status["experiments"]:
         lines.append("Nothing is live: headrace publish experiments/NAME.yaml")
     return "\n".join(lines)
@@ -120,8 +123,16 @@ def _lag(look: Look, group: str, parts: list[PartitionReport]) -> dict[str, Any]
 
 
 def _train_lag(look: Look, group: str, topic: str, count: int) -> dict[str, Any]:
+    partitions = train_positions(look, group, topic, count)
+    for part in partitions.values():
+        part["V"] = bound(part.pop("V_us"))
+    return _group(look, group, partitions)
+
+
+def train_positions(look: Look, group: str, topic: str, count: int) -> dict[str, dict[str, Any]]:
+    """By partition: ``bytes`` behind, ``position``, ``end`` and ``V_us`` of what a trainer has committed."""
     if look.log.topic(topic) is None:
-        return _group(look, group, {})
+        return {}
     positions = look.log.group(group).positions
     partitions = {}
     for p in range(count):
@@ -133,9 +144,9 @@ def _train_lag(look: Look, group: str, topic: str, count: int) -> dict[str, Any]
             "bytes": look.log.bytes_after(tp, pos),
             "position": pos,
             "end": look.log.end_offsets([tp])[tp],
-            "V": bound(int(body.get("V", T_MIN))),
+            "V_us": int(body.get("V", T_MIN)),
         }
-    return _group(look, group, partitions)
+    return partitions
 
 
 def _group(look: Look, name: str, partitions: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class ChildFailed(HeadraceError):
             where=str(body.get("where", name)),
             do=str(body.get("do", "See its messages above.")),
         )
-        self.exit_code = code
+        self.exit_code = code if code <= EXIT_INCOMPATIBLE else EXIT_WORK_FAILED
 
 
 class Watcher(Protocol):
@@ -168,7 +168,7 @@ class Supervisor:
         passing = code == EXIT_WORK_FAILED or (code == EXIT_UNREACHABLE and child.reported)
         if EXIT_USAGE <= code <= EXIT_INCOMPATIBLE and not passing:
             raise ChildFailed(name, code, error)
-        if passing and child.failed():
+        if code > 0 and child.failed():
             logger.error(
                 f"ended with exit code {code} too often within {FAILURES_WITHIN_S:g} s; it is not started again",
                 child=name,

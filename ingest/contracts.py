@@ -32,6 +32,10 @@ TIME_COLUMN, ROW_COLUMN = "__time", "__row"
 from 0; rejected and late rows count)."""
 
 
+BEHIND = "for group "
+"""How the reason begins that a planner gives while it waits for consumers that are behind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings of ingest.

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from experiments import names
 from experiments.feed import Feed
-from ingest.contracts import WATERMARK, Config, Downstream
+from ingest.contracts import BEHIND, WATERMARK, Config, Downstream
 from ingest.looking import Looker
 from ingest.plan import Decision, Plan
 from ingest.records import Floor, Progress, Split
@@ -163,7 +163,9 @@ class Planner:
         limit = self._config.max_lag_bytes
         if worst[1] <= limit:
             return ""
-        return f"for group {worst[0]}: it is {_size(worst[1])} behind, the limit is {_size(limit)} (setting ingest.max_lag)"
+        return (
+            f"{BEHIND}{worst[0]}: it is {_size(worst[1])} behind, the limit is {_size(limit)} (setting ingest.max_lag)"
+        )
 
 
 def _size(count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -119,7 +120,7 @@ class Trainer:
             "V": [position.V for position in session.source.positions],
             "tables": {name: table.rows for name, table in session.learner.tables.items()},
             "table_bytes": session.learner.nbytes(),
-            "cache": {name: {"hits": c.hits, "misses": c.misses} for name, c in self._cache.counters().items()},
+            "cache": {name: asdict(counters) for name, counters in self._cache.counters().items()},
             "warnings": self._warnings[-10:],
         }
 

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
 
 from headrace.cli.app import Options, app
-from headrace.cli.output import print_object, show
+from headrace.cli.output import show
 from headrace.cli.publish import project_registry
 from headrace.cli.specs import Json
-
-WATCH_S = 2.0
 
 
 @app.command()
 def status(
     context: typer.Context,
     as_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="S", help="Seconds between two looks of --watch.")
+    ] = 2.0,
 ) -> None:
     """Show how far everything is.
 
     What is live, how many rows went where, who waits for what. Works without a run, and beside one.
 
-    Example: headrace status --json
+    Example: headrace status --watch --interval 5
     """
+    from headrace.cli.watching import Page
+    from headrace.cli.watching import watch as watch_it
     from headrace.look import Look
     from headrace.status import status_object, status_text
 
@@ -34,14 +36,17 @@ def status(
     project = options.project()
     with project_registry(options) as (log, registry):
         look = Look(log, registry)
-        while True:
-            found = status_object(look, project)
-            if not watch:
-                break
-            print_object(found) if as_json else typer.echo(f"\033[2J\033[H{status_text(found, project)}")
-            time.sleep(WATCH_S)
+
+        def page() -> Page:
             registry.refresh()
-    show(found, status_text(found, project), as_json=as_json)
+            found = status_object(look, project)
+            return found, status_text(found, project)
+
+        if watch:
+            watch_it(page, interval, as_json=as_json)
+            return
+        found, text = page()
+    show(found, text, as_json=as_json)
 
 
 @app.command()

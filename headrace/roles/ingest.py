@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ from experiments.feed import Feed
 from headrace import logs
 from headrace.endings import Ending, closed_feeds
 from headrace.look import Look
-from headrace.roles.loop import Made, Parts
-from ingest.contracts import Downstream
+from headrace.roles.loop import Made, Parts, Workers
+from ingest.contracts import BEHIND, T_END, T_MIN, Downstream
 from ingest.planner import Planner
 from ingest.reader import Reader
 from ingest.status import FeedReport
@@ -24,8 +25,10 @@ class IngestRole:
 
     name = "ingest"
 
-    def __init__(self, parts: Parts, look: Look, ending: Ending) -> None:
-        self._parts, self._look, self._ending = parts, look, ending
+    def __init__(self, parts: Parts, look: Look, ending: Ending, workers: Workers) -> None:
+        self._parts, self._look, self._ending, self._workers = parts, look, ending, workers
+        self._totals: dict[str, Counter[str]] = {}
+        self._before: dict[str, Counter[str]] = {}
         self._config = parts.settings.ingest_config()
         self._reports: dict[str, FeedReport | None] = {}
         self._planners: dict[str, Planner] = {}
@@ -69,21 +72,53 @@ class IngestRole:
         self.upkeep()
 
     def report(self) -> dict[str, Any]:
-        """Counts by feed."""
+        """Counts by feed; whether there is work, and what keeps it from being done."""
+        reports = [report for report in self._reports.values() if report]
+        held = [report.waiting for report in reports if report.waiting.startswith(BEHIND)]
+        blocked = [report.waiting for report in reports if report.waiting and not report.waiting.startswith(BEHIND)]
+        at = any(report.get("at") for report in self._workers.reports().values())
+        blocked += [
+            str(report["waiting"])
+            for report in self._workers.reports().values()
+            if report.get("at") and report["waiting"]
+        ]
         return {
             "feeds": {
                 name: {
                     "files": report.files,
                     "rows": report.rows,
+                    "used": report.used,
                     "rejected": report.rejected,
+                    "reasons": report.reasons,
                     "late": report.late,
+                    "late_files": report.late_files,
                     "closed": report.closed,
                     "calm": report.calm,
+                    "open_splits": report.open_splits,
+                    "waiting": report.waiting,
+                    "W_us": report.W if T_MIN < report.W < T_END else None,
                 }
                 for name, report in self._reports.items()
                 if report
-            }
+            },
+            "read": self._read(),
+            "work": at or any(blocked),
+            "waits": any(held) and not any(blocked),
+            "trouble": "; ".join(blocked),
         }
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        """Rows and bytes of this process's readers, by feed; those of a reader that was made again go on counting."""
+        for (kind, name), report in self._workers.reports().items():
+            if kind != "reader":
+                continue
+            now = {field: int(report.get(field, 0)) for field in ("rows", "bytes")}  # type: ignore[call-overload]
+            total, before = self._totals.setdefault(name, Counter()), self._before.get(name, Counter())
+            total.update(
+                {field: value - before[field] if value >= before[field] else value for field, value in now.items()}
+            )
+            self._before[name] = Counter(now)
+        return {name: {"rows": total["rows"], "bytes": total["bytes"]} for name, total in self._totals.items()}
 
     def _planner(self, feed: Feed) -> Planner:
         planner = self._planners[feed.feed] = Planner(

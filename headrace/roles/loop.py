@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from experiments.registry import Registry
 from headrace import logs
@@ -40,6 +40,25 @@ class Parts:
     stop: Stop
 
 
+T = TypeVar("T")
+SELDOM_S = 5.0
+
+
+class Seldom(Generic[T]):
+    """A value that costs something to find: found anew at most every five seconds."""
+
+    def __init__(self, find: Callable[[], T]) -> None:
+        self._find = find
+        self._found: tuple[float, T] | None = None
+
+    def __call__(self) -> T:
+        """The value, at most five seconds old."""
+        now_s = time.monotonic()
+        if self._found is None or now_s >= self._found[0] + SELDOM_S:
+            self._found = (now_s, self._find())
+        return self._found[1]
+
+
 class Role(Protocol):
     """One of ingest, preprocess, train."""
 
@@ -67,7 +86,8 @@ class Role(Protocol):
         """Make durable what is done; the loop is over."""
 
     def report(self) -> dict[str, Any]:
-        """For progress lines; JSON types."""
+        """For progress lines, metrics and readiness; JSON types. ``work``: whether anything is left to do. ``waits``: whether
+        it is kept from it by something that is in order. ``trouble``: what is not, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from experiments import names
 from headrace.endings import Ending
+from headrace.lags import preprocess_stages
 from headrace.look import Look
-from headrace.roles.loop import Made, Parts, Workers
+from headrace.roles.loop import Made, Parts, Seldom, Workers
 from preprocess.featurize.worker import FeaturizeWorker
 from preprocess.join.worker import JoinWorker
 
@@ -23,6 +24,7 @@ class PreprocessRole:
         self._config = parts.settings.preprocess_config()
         self._known: set[tuple[str, int]] = set()
         self._live: set[tuple[str, int]] = set()
+        self._stages = Seldom(lambda: preprocess_stages(look))
 
     def wanted(self) -> Mapping[tuple[str, str], Made]:
         """Joins first: what they put out is featurized in the same round."""
@@ -63,10 +65,21 @@ class PreprocessRole:
         """What is not committed is made again from the log."""
 
     def report(self) -> dict[str, Any]:
-        """Rows put out, by worker."""
+        """Rows put out, by worker; how far each stage is over all processes; whether there is work, and what keeps it."""
         rows: dict[str, dict[str, int]] = {"join": {}, "featurize": {}}
-        for (kind, name), report in self._workers.reports().items():
+        reports = self._workers.reports()
+        for (kind, name), report in reports.items():
             partitions = report["partitions"]
             assert isinstance(partitions, dict)
             rows[kind][name] = sum(part["rows"] for part in partitions.values())
-        return {"rows": rows}
+        stages = self._stages()
+        return {
+            "rows": rows,
+            "stages": stages,
+            "work": sum(
+                stage["messages"].get(p, 0)
+                for stage in stages
+                for p in reports.get((stage["stage"], stage["name"]), {}).get("partitions", ())  # type: ignore[attr-defined]
+            ),
+            "waits": any(report["waiting"] for report in reports.values()),
+        }

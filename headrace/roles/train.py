@@ -13,7 +13,9 @@ from cache.tiers import TieredCache
 from experiments import names
 from experiments.view import Version
 from headrace.endings import Ending
-from headrace.roles.loop import Made, Parts
+from headrace.lags import train_stage
+from headrace.look import Look
+from headrace.roles.loop import Made, Parts, Seldom
 from streams.contracts import TopicInfo
 from trainer.loop import Trainer
 from trainer.reading import Reader
@@ -24,7 +26,8 @@ class TrainRole:
 
     name = "train"
 
-    def __init__(self, parts: Parts, ending: Ending, version: Version) -> None:
+    def __init__(self, parts: Parts, look: Look, ending: Ending, version: Version) -> None:
+        self._lag = Seldom(lambda: train_stage(look, version))
         self._parts, self._ending, self._version = parts, ending, version
         self._settings = parts.settings.cache_config()
         self._cache = TieredCache(_tiers(self._settings, version.label))
@@ -67,8 +70,22 @@ class TrainRole:
     def report(self) -> dict[str, Any]:
         """Of the trainer."""
         report = self._trainer.report()
-        fields = ("state", "rows_trained", "steps", "auc", "log_loss", "checkpoint_step", "cache", "warnings")
-        return {"version": self._version.label} | {name: report.get(name) for name in fields}
+        fields = (
+            "state", "rows_trained", "rows_rejected", "steps", "auc", "log_loss", "checkpoint_step", "cache", "warnings",
+            "tables", "table_bytes",
+        )  # fmt: skip
+        lag = self._lag()
+        return (
+            {"version": self._version.label}
+            | {name: report.get(name) for name in fields}
+            | {
+                "checkpoint_s": _written_s(report.get("checkpoint")),
+                "lag": lag,
+                "work": lag["lag_messages"],
+                # Rows that are not proven to be a step's wait for others: whoever keeps them back is not ready.
+                "waits": report["state"] != "training",
+            }
+        )
 
     def close(self) -> None:
         """Release the cache."""
@@ -94,6 +111,14 @@ class TrainRole:
             poll_bytes=self._config.poll_bytes,
         )
         return reader
+
+
+def _written_s(checkpoint: object) -> float | None:
+    """When a checkpoint was written, in seconds since 1970; ``None`` if there is none, or it was just removed."""
+    try:
+        return os.stat(str(checkpoint)).st_mtime if checkpoint else None
+    except FileNotFoundError:
+        return None
 
 
 def _tiers(config: Config, label: str) -> list[Tier]:

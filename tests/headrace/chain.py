@@ -102,7 +102,7 @@ class Chain:
         """One round; time goes on where nothing moved."""
         moved = False
         if "ingest" in stages:
-            self.ingest.follow(IngestRole(self.parts, self.look, ending).wanted())
+            self.ingest.follow(IngestRole(self.parts, self.look, ending, self.ingest).wanted())
             moved = self.ingest.step()
         if "preprocess" in stages:
             self.preprocess.follow(PreprocessRole(self.parts, self.look, ending, self.preprocess).wanted())

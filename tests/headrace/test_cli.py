@@ -118,6 +118,16 @@ def test_texts_for_people(project: Path) -> None:
         assert done.stdout.strip()
 
 
+def test_all_problems_of_all_files_are_in_the_object(project: Path) -> None:
+    for number in range(12):
+        text = f"experiment: x{number}\nsample: nothing\nlabels: {{y: {{column: y}}}}\nfeatures: {{a: {{hash: a}}}}\nmodel: lr\n"
+        (project / f"experiments/x{number}.yaml").write_text(text)
+    done = headrace("-C", project, "validate", "--json")
+    assert done.returncode == 2
+    problems = json.loads(done.stdout)["problems"]
+    assert {Path(problem["file"]).name for problem in problems} >= {f"x{n}.yaml" for n in range(12)}
+
+
 @pytest.mark.parametrize("name", ["feed", "experiment"])
 def test_schema(name: str) -> None:
     schema = json.loads(headrace("schema", name).stdout)

@@ -90,6 +90,7 @@ def test_a_role_waits_for_what_it_needs_and_says_so(tmp_path: Path) -> None:
     )
     assert role.stderr is not None
     try:
+        assert "http://127.0.0.1:" in role.stderr.readline()
         assert "publish" in role.stderr.readline()
         role.send_signal(signal.SIGINT)
         assert role.wait(15) == 130

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,3 +153,43 @@ def test_all_problems_as_json(tmp_path: Path) -> None:
         load_settings(file_with(tmp_path, "train: {keep: 0, kep: 3}\n"), environment={})
     assert {problem["path"] for problem in caught.value.listed()} == {"train.keep", "train.kep"}
     assert caught.value.as_dict()["got"] == f"{caught.value.problems[0].got} (and 1 more, see problems)"
+
+
+SECRET = "s3cr3t-of-a-file"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("HEADRACE_TRAIN__KEEP_FILE", ("the variable HEADRACE_TRAIN__KEEP_FILE", "not shown")),
+        ("HEADRACE_INGEST__MAX_LAG_FILE", ("64MiB", "not shown")),
+        ("HEADRACE_LOG__DURABILITY_FILE", ("'process' or 'power'", "not shown")),
+        ("HEADRACE_CACHE__REDIS__URL_FILE", ("redis://", "not shown")),
+        ("HEADRACE_TRAIN__KEPT_FILE", ("Did you mean 'keep'?",)),
+        ("HEADRACE_TRAIN_FILE", ("the variable HEADRACE_TRAIN_FILE", "not shown")),
+    ],
+)
+def test_a_value_from_a_file_that_does_not_fit_is_not_shown(tmp_path: Path, name: str, parts: tuple[str, ...]) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    with pytest.raises(SpecError) as caught:
+        load_settings(None, environment={name: str(tmp_path / "secret")})
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+    assert SECRET not in str(caught.value) + str(caught.value.as_dict())
+
+
+@pytest.mark.parametrize("command", [["validate"], ["doctor", "--warm"], ["--debug", "validate"], ["run", "ingest"]])
+def test_no_command_prints_what_a_file_holds(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "headrace.yaml").write_text("# nothing\n")
+    (tmp_path / "secret").write_text(SECRET)
+    environment = os.environ | {"HEADRACE_INGEST__MAX_LAG_FILE": str(tmp_path / "secret")}
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "-C", str(tmp_path), *command, "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "HEADRACE_INGEST__MAX_LAG_FILE" in done.stderr
+    assert SECRET not in done.stdout + done.stderr
