@@ -71,7 +71,11 @@ class MarkingDisplay:
 
 
 def run_demo(
-    directory: Path | None, example: str, places: Places, settings: Settings, arguments: Sequence[str]
+    directory: Path | None,
+    example: str,
+    places: Places,
+    load_settings: Callable[[Project], Settings],
+    arguments: Sequence[str],
 ) -> dict[str, Any]:
     """Make the project, publish its experiments, run to the end. The result object, with ``directory`` and ``phases``.
 
@@ -86,6 +90,7 @@ def run_demo(
     phases = Phases()
     phases.run("get data, write project", lambda: write_project(folder, example, places))
     project = Project(folder.absolute())
+    settings = load_settings(project)
     phases.run("publish", lambda: _publish(project, settings))
     run = running.Run(project, settings, "end", {}, (*arguments, "--log-level", "warning"), "warning")
     display = MarkingDisplay(make_display())

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.app import Options, app
 from headrace.cli.output import show
-from headrace.cli.specs import Json, Source
+from headrace.cli.specs import CacheUrl, Json, LogUrl, Source
 
 
 @app.command()
@@ -20,6 +20,8 @@ def demo(
     ] = None,
     example: Annotated[str, typer.Option(metavar="NAME", help="movielens or shop.")] = "movielens",
     source: Source = None,
+    log: LogUrl = None,
+    cache: CacheUrl = None,
     as_json: Json = False,
 ) -> None:
     """Run the whole chain on real data.
@@ -32,5 +34,5 @@ def demo(
     from headrace.examples.places import Places
 
     options: Options = context.obj
-    result = run_demo(directory, example, Places(source), options.settings(None), options.as_arguments())
+    result = run_demo(directory, example, Places(source, log, cache), options.settings, options.as_arguments())
     show(result, demo_text(result, scores_of(result), this_command()), as_json=as_json)

@@ -20,6 +20,8 @@ Offline = Annotated[bool, typer.Option("--offline", help="Do not ask the file sy
 Source = Annotated[
     str | None, typer.Option(metavar="URL", help="Put the files of the example there: hdfs://HOST:PORT/new/folder.")
 ]
+LogUrl = Annotated[str | None, typer.Option(metavar="URL", help="The log lies on Kafka: kafka://HOST:PORT.")]
+CacheUrl = Annotated[str | None, typer.Option(metavar="URL", help="Trainers share a Redis: redis://HOST:PORT/0.")]
 DEFAULT_EXAMPLE = "shop"
 
 
@@ -28,6 +30,8 @@ def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="New or empty folder.")],
     example: Annotated[str, typer.Option(metavar="NAME", help="shop or movielens.")] = DEFAULT_EXAMPLE,
     source: Source = None,
+    log: LogUrl = None,
+    cache: CacheUrl = None,
     as_json: Json = False,
 ) -> None:
     """Make a project folder with an example.
@@ -37,7 +41,7 @@ def init(
     from headrace.examples import write_project
     from headrace.examples.places import Places
 
-    write_project(directory, example, Places(source))
+    write_project(directory, example, Places(source, log, cache))
     lines = [
         f"{directory} is ready, with the example {example}.",
         f"  cd {directory}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,21 +18,48 @@ PIECE_BYTES = 4 * 1024 * 1024
 class Places:
     """Args:
     source: URL of a new or empty folder for the files of the feeds; ``None``: they stay in ``data/``.
+    log: ``kafka://HOST:PORT``; ``None``: the embedded one. The project gets a prefix of its own there.
+    cache: URL of a Redis that trainers share; ``None``: none.
     """
 
     source: str | None = None
+    log: str | None = None
+    cache: str | None = None
 
     def move(self, project: Path) -> None:
         """Put what belongs elsewhere there, and point the project at it.
 
         Raises:
-            Usage: no URL of HDFS with a path, or something is there. Unreachable: it does not answer.
+            Usage: not such a URL, or something is there. Unreachable: it does not answer.
         """
+        lines = []
+        if self.log is not None:
+            bootstrap = _address(self.log, "kafka", "--log")
+            lines.append(f'log: {{kafka: {{bootstrap: "{bootstrap}", prefix: demo-{secrets.token_hex(4)}}}}}\n')
+        if self.cache is not None:
+            _address(self.cache, "redis", "--cache")
+            lines.append(f'cache: {{redis: {{url: "{self.cache}"}}}}\n')
+        if lines:
+            with (project / "headrace.yaml").open("a") as file:
+                file.writelines(["\n", *lines])
         if self.source is not None:
             _move_files(project, self.source.rstrip("/"))
 
 
 HERE = Places()
+
+
+def _address(url: str, scheme: str, option: str) -> str:
+    """What stands behind the scheme, without a slash at the end."""
+    found, _, address = url.partition("://")
+    if found != scheme or not address.strip("/"):
+        raise Usage(
+            expected=f"{scheme}://HOST:PORT",
+            got=repr(url),
+            where=option,
+            do="`python -m dev.services up` starts one here.",
+        )
+    return address.rstrip("/")
 
 
 def _move_files(project: Path, source: str) -> None:

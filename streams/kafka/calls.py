@@ -21,6 +21,14 @@ REBALANCING = (
     errors.RebalanceInProgressError,
     errors.FencedInstanceIdError,
 )
+PERMANENT = (
+    errors.UnsupportedVersionError,
+    errors.KafkaConfigurationError,
+    errors.SaslAuthenticationFailedError,
+    errors.UnsupportedSaslMechanismError,
+    errors.PolicyViolationError,
+    errors.InvalidReplicationFactorError,
+)
 PASSING = (errors.RetriableError, errors.KafkaConnectionError, errors.NodeNotReadyError)
 RETRY_S = 0.05
 SOON = (errors.CoordinatorLoadInProgressError, errors.ConcurrentTransactionsError, errors.UnstableOffsetCommitError)
@@ -84,6 +92,9 @@ def of_kafka(error: BaseException, where: str) -> HeadraceError:
             where=where,
             do="See docs/services/kafka.md for the rights it needs.",
         )
+    if isinstance(error, PERMANENT):
+        do = "Change log.kafka in headrace.yaml, or the broker; see docs/services/kafka.md."
+        return Usage(expected="a broker and settings that fit", got=got, where=where, do=do)
     return Unreachable(
         expected="an answer of Kafka", got=got, where=where, do="Check that the broker is up; it is tried again."
     )

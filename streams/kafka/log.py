@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,6 +25,9 @@ from streams.kafka.topics import Topics
 
 ROOT = TopicSpec("headrace", 1, compacted=True)
 """Made with the log; its id is the log's."""
+
+logging.getLogger("kafka").setLevel(logging.WARNING)  # below, it writes keys and values of records
+logging.getLogger("kafka.net.selector").setLevel(logging.ERROR)  # it warns where a machine is slow
 
 SIZES_S = 2.0
 MAINTAIN_S = 10.0
