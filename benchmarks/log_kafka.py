@@ -62,12 +62,16 @@ def measure(kafka: Kafka, log: Log, size: int) -> dict[str, Any]:
         ours, theirs = f"ours-{size}-{turn}", f"theirs-{size}-{turn}"
         for name in (ours, theirs):
             log.create_topic(TopicSpec(name, PARTITIONS))
-        figures = {
-            "their_produce": their_produce(kafka, f"bench.{theirs}", size),
-            "produce": produce(log, ours, size),
-            "their_consume": their_consume(kafka, f"bench.{ours}", size),
-            "consume": consume(log, ours),
-        }
+        ways = [
+            ("their_produce", lambda topic=theirs: their_produce(kafka, f"bench.{topic}", size)),
+            ("produce", lambda topic=ours: produce(log, topic, size)),
+        ]
+        figures = {name: work() for name, work in (ways if turn % 2 else ways[::-1])}
+        ways = [
+            ("their_consume", lambda topic=ours: their_consume(kafka, f"bench.{topic}", size)),
+            ("consume", lambda topic=ours: consume(log, topic)),
+        ]
+        figures |= {name: work() for name, work in (ways if turn % 2 else ways[::-1])}
         if turn:
             for name, value in figures.items():
                 found[name].append(value)
@@ -124,7 +128,7 @@ def their_produce(kafka: Kafka, topic: str, size: int) -> float:
         f"bootstrap.servers={kafka.bootstrap}",
         "acks=all",
         f"max.request.size={2 * size}",
-        f"batch.size={size}",
+        f"batch.size={2 * size}",
     ]
     arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
     done = kafka.tool("org.apache.kafka.tools.ProducerPerformance", *arguments, "--producer-props", *settings)

@@ -290,10 +290,25 @@ class KafkaLog:
         """The lowest offset that a group still wants; a member's partition without a position: its beginning."""
         needed: dict[TopicPartition, int] = {}
         for name in self.groups():
-            for tp, position in self.group(name).positions.items():
+            positions = self.group(name).positions
+            for tp in set(positions) | self._subscribed(name):
                 if tp.topic in topics:
-                    needed[tp] = min(needed.get(tp, position.offset), position.offset)
+                    at = positions[tp].offset if tp in positions else 0
+                    needed[tp] = min(needed.get(tp, at), at)
         return needed
+
+    def _subscribed(self, group: str) -> set[TopicPartition]:
+        """All partitions of the topics that living members have subscribed to."""
+        outer = self.config.outer(group)
+        described = self._ask(f"group {group}", lambda: self._admin.describe_groups([outer]), {}).get(outer, {})
+        metadata = [member["member_metadata"] for member in described.get("members", [])]
+        if any(
+            not isinstance(one, dict) for one in metadata
+        ):  # while it rebalances: nothing is known, so all is wanted
+            return {TopicPartition(i.spec.name, p) for i in self.topics() for p in range(i.spec.partitions)}
+        inner = {name for one in metadata for topic in one["topics"] if (name := self.config.inner(topic))}
+        found = [info for name in inner if (info := self.topic(name))]
+        return {TopicPartition(info.spec.name, p) for info in found for p in range(info.spec.partitions)}
 
     def _trim(self, info: TopicInfo, sizes: dict[Outer, int], needed: dict[TopicPartition, int]) -> None:
         assert info.spec.retention_bytes is not None

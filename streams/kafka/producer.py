@@ -136,7 +136,7 @@ class KafkaTransactions:
         except Fenced:
             self._die("it was fenced by a newer producer of the same id")
             raise
-        except Exhausted:
+        except (Exhausted, Usage):  # Usage: a right is missing, which another try does not bring
             self._abort()
             raise
         except HeadraceError as error:

@@ -22,6 +22,9 @@ KEPT_BYTES = "local.retention.bytes"
 """Holds our ``retention_bytes``: without tiered storage Kafka does nothing with it. Kafka's own retention is off, since it would
 delete what a group has not read; ``KafkaLog.maintain`` deletes."""
 
+UNTOUCHED = {"cleanup.policy": "delete", "retention.ms": "of the broker", "retention.bytes": "-1"}
+"""Settings of a topic that does not say them."""
+
 VISIBLE_S = 15.0
 
 
@@ -31,6 +34,7 @@ class Topics:
     def __init__(self, admin: KafkaAdminClient, config: KafkaConfig) -> None:
         self._admin, self._config = admin, config
         self._known: dict[str, tuple[float, TopicInfo]] = {}
+        self._configs: dict[str, dict[str, str]] = {}
 
     def create(self, spec: TopicSpec) -> TopicInfo:
         """See ``Log.create_topic``. Refuses, too, an existing topic that takes only smaller messages."""
@@ -39,6 +43,7 @@ class Topics:
             self._make(spec)
             found = self._appeared(spec.name)
         check_same(found.spec, spec)
+        self._check_kept(spec)
         if found.spec.max_message_bytes < spec.max_message_bytes:
             raise SchemaMismatch(
                 expected=f"max.message.bytes of at least {spec.max_message_bytes + OVERHEAD_BYTES}",
@@ -47,6 +52,21 @@ class Topics:
                 do="kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config max.message.bytes=…",
             )
         return found
+
+    def _check_kept(self, spec: TopicSpec) -> None:
+        """Kafka must not delete by itself what a group may not have read."""
+        values = self._configs.get(spec.name, {})
+        wanted = {"cleanup.policy": "compact" if spec.compacted else "delete"}
+        wanted |= {} if spec.compacted else {"retention.ms": "-1", "retention.bytes": "-1"}
+        for key, value in wanted.items():
+            if values.get(key, UNTOUCHED[key]) != value:
+                raise SchemaMismatch(
+                    expected=f"{key}={value}",
+                    got=f"{key}={values.get(key, UNTOUCHED[key])}",
+                    where=f"topic {self._config.outer(spec.name)}",
+                    do="Kafka would delete rows not yet read. kafka-configs.sh --alter --entity-type topics --entity-name NAME"
+                    f" --add-config {key}={value}",
+                )
 
     def find(self, name: str) -> TopicInfo | None:
         """Describe one; up to ``FRESH_S`` old."""
@@ -126,7 +146,9 @@ class Topics:
         found = []
         for topic in described:
             values = {key: value["value"] for key, value in configs.get(topic["name"], {}).items()}
-            found.append(self._info(topic, values))
+            info = self._info(topic, values)
+            self._configs[info.spec.name] = values
+            found.append(info)
         for name in names:
             self._known.pop(name, None)
         now_s = time.monotonic()
